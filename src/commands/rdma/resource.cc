@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "commands/rdma/command.h"
-#include "commands/rdma/resource_rows.h"
+#include "commands/rdma/row.h"
 #include "control/client/resources.h"
 
 namespace verbena::commands::rdma {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "commands/rdma/command.h"
-#include "commands/rdma/resource_rows.h"
+#include "commands/rdma/row.h"
 #include "control/model/device_counters.h"
 
 namespace verbena::commands::rdma {

@@ -66,6 +66,13 @@ Option flag(char letter, const char* name, bool& given) {
           }};
 }
 
+Option last_flag(char letter, const char* name, bool& given) {
+  return {letter, name, false, [&given](const char*) {
+            given = true;
+            return Next::kStop;
+          }};
+}
+
 Option text(char letter, const char* name, std::string& value) {
   return taken(letter, name, [&value](const char* word) { value = word; });
 }

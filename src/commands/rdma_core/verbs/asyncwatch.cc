@@ -9,7 +9,6 @@
 #include "commands/rdma_core/common/device_list.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/verbs/programs.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "base/format.h"
-#include "commands/rdma_core/connections/addresses.h"
+#include "commands/rdma_core/connections/cm.h"
 #include "commands/rdma_core/connections/cmtime/steps.h"
 #include "commands/rdma_core/connections/command_line.h"
-#include "commands/rdma_core/connections/events.h"
-#include "commands/rdma_core/connections/programs.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/handles.h"
+#include "commands/rdma_core/connections/cm.h"
 
 namespace verbena::rdma_core {
 

@@ -4,9 +4,8 @@
 
 #include <rdma/rdma_verbs.h>
 
+#include "commands/rdma_core/connections/cm.h"
 #include "commands/rdma_core/connections/endpoints/endpoint.h"
-#include "commands/rdma_core/connections/events.h"
-#include "commands/rdma_core/connections/programs.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -11,9 +11,8 @@
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/addresses.h"
+#include "commands/rdma_core/connections/cm.h"
 #include "commands/rdma_core/connections/command_line.h"
-#include "commands/rdma_core/connections/programs.h"
 #include "commands/rdma_core/connections/rping/session.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 

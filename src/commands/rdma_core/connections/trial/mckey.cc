@@ -9,7 +9,6 @@
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/programs.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {

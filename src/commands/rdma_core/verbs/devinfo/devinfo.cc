@@ -7,8 +7,7 @@
 #include "commands/rdma_core/common/device_list.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/verbs/devinfo/device.h"
-#include "commands/rdma_core/verbs/programs.h"
+#include "commands/rdma_core/verbs/devinfo/sheet.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -131,10 +130,6 @@ int print_all(const DeviceList& devices, const Request& request, Output& output)
 int ibv_devinfo(int argc, char** argv) {
   Request request;
   bool wrong_port = false;
-  const auto list = [&](const char*) {
-    request.list = true;
-    return Next::kStop;
-  };
   const std::vector<Option> options = {text('d', "ib-dev", request.device),
                                        {'i', "ib-port", true,
                                         [&](const char* word) {
@@ -143,13 +138,10 @@ int ibv_devinfo(int argc, char** argv) {
                                           wrong_port = next == Next::kWrong;
                                           return next;
                                         }},
-                                       {'l', "list", false, list},
+                                       last_flag('l', "list", request.list),
                                        flag('v', "verbose", request.verbose),
                                        flag(0, "json", request.json),
-                                       {0, "help", false, [&](const char*) {
-                                          request.help = true;
-                                          return Next::kStop;
-                                        }}};
+                                       last_flag(0, "help", request.help)};
   const Parsed parsed = parse(argc, argv, options);
   if (request.help) {
     print_help(argv[0]);

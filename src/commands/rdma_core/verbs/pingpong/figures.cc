@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/pingpong/figures.h"
-
 #include <algorithm>
+
+#include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
 

@@ -13,7 +13,6 @@
 #include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/endpoint.h"
 #include "commands/rdma_core/verbs/pingpong/exchange.h"
-#include "commands/rdma_core/verbs/pingpong/figures.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -44,7 +44,7 @@ struct ProgramOption {
   const char* usage;
 };
 
-// The properties of one of the five pingpong programs, a row of the table in programs.cc. The default values
+// The properties of one of the five pingpong programs, a row of the table in settings.cc. The default values
 // are those of most programs.
 struct PingpongProgram {
   const char* name;

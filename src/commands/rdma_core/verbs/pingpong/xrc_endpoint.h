@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "commands/rdma_core/verbs/pingpong/address.h"
 #include "commands/rdma_core/verbs/pingpong/end.h"
+#include "commands/rdma_core/verbs/pingpong/exchange.h"
 
 namespace verbena::rdma_core {
 

@@ -5,7 +5,6 @@
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/exchange.h"
-#include "commands/rdma_core/verbs/pingpong/figures.h"
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
 #include "commands/rdma_core/verbs/pingpong/xrc_endpoint.h"
 

@@ -6,10 +6,22 @@
 #include <string>
 #include <utility>
 
+#include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+
+#include "commands/rdma_core/common/handles.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/handles.h"
 
 namespace verbena::rdma_core {
+
+using Channel = Handle<rdma_event_channel, rdma_destroy_event_channel>;
+using Event = Handle<rdma_cm_event, rdma_ack_cm_event>;
+using Id = Handle<rdma_cm_id, rdma_destroy_id>;
+using Endpoint = Handle<rdma_cm_id, rdma_destroy_ep>;
+using AddressInfo = Handle<rdma_addrinfo, rdma_freeaddrinfo>;
+
+// Owns the queue pair that rdma_create_qp() attached to this id, but not the id.
+using QueuePairOfId = Handle<rdma_cm_id, rdma_destroy_qp>;
 
 // Creates an event channel. This is a program's first call to librdmacm, so it also reports that there is no
 // device. On failure reports the error and returns null with errno set.
@@ -61,5 +73,30 @@ int failed(const std::string& sentence);
 // Reports a failure that rdma-core's program reports on standard output. With --json only the JSON object may
 // go there, so the sentence then goes to standard error.
 void tell_failure(const Output& output, const std::string& sentence, const std::string& remedy = {});
+
+// Timeout of rdma_resolve_addr() and rdma_resolve_route(), as in rdma-core's programs.
+inline constexpr int kResolveMilliseconds = 2000;
+
+// Calls rdma_getaddrinfo() for one end of a connection. With RAI_PASSIVE in `hints` it finds the address to
+// listen on, `source`. Without, it finds those of a connection from `source` to `destination`. Empty strings
+// are omitted. Returns 0 or an error for gai_strerror(3), where -1 means that errno has the reason.
+int find_addresses(const std::string& source, const std::string& destination, const std::string& port,
+                   const rdma_addrinfo& hints, AddressInfo& found);
+
+// Reports an error of find_addresses() as "WHAT: REASON", with a remedy. REQUIRES: errno is that of the call
+void tell_lookup_failure(const Output& output, const std::string& what, int error);
+
+// Finds the first address of a host by name or number. Returns 0 or an error for gai_strerror(3).
+int find_host(const std::string& name, sockaddr_storage& address);
+
+// Formats an address and its port: "10.0.0.1:7471" or "[fd00::1]:7471". Other families give an empty string.
+std::string shown(const sockaddr* address);
+
+// Returns the device and the addresses of an id, and the number of its queue pair, for the JSON object.
+nlohmann::ordered_json described(rdma_cm_id* id, const ibv_qp* queue_pair);
+
+// Handles the value of option -f, by its beginning and ignoring case. "ip" makes hosts numeric addresses,
+// "gid" makes them GIDs (AF_IB), and "name" changes nothing. Warns of other words.
+void take_format(const char* word, rdma_addrinfo& hints);
 
 }  // namespace verbena::rdma_core
