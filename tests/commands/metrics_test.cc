@@ -20,7 +20,6 @@
 
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
-#include "commands/verbena/http_request.h"
 #include "commands/verbena/metrics_server.h"
 #include "commands/verbena/metrics_text.h"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "commands/rdma/filters.h"
+#include "commands/rdma/row.h"
 #include "commands/rdma/run.h"
 #include "control/client/example_status.h"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/sanitizers.h"
-
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "commands/verbena/run_environment.h"
 
 namespace verbena::commands {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "commands/verbena/http_request.h"
+#include "commands/verbena/metrics_server.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 

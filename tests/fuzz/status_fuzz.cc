@@ -20,7 +20,7 @@
 #include "agent/slots/wire.h"
 #include "agent/status/counter_publisher.h"
 #include "base/text.h"
-#include "commands/verbena/sending_qps.h"
+#include "commands/verbena/recorder.h"
 #include "commands/verbena/status_output.h"
 #include "control/model/agent_status.h"
 #include "control/protocol/status_page.h"

@@ -14,7 +14,6 @@
 #include "commands/doctor/program.h"
 #include "commands/verbena/installation.h"
 #include "commands/verbena/run_environment.h"
-#include "commands/verbena/settings.h"
 
 namespace verbena::commands::doctor {
 namespace {

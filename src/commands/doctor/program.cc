@@ -8,7 +8,6 @@
 #include "commands/doctor/elf_file.h"
 #include "commands/verbena/program_file.h"
 #include "commands/verbena/run_environment.h"
-#include "commands/verbena/sanitizers.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -43,7 +42,7 @@ void look_at_privileges(const fs::path& file, Findings& findings) {
       "'verbena system on'");
 }
 
-// `verbena run` makes AddressSanitizer accept its preload (sanitizers.h).
+// `verbena run` makes AddressSanitizer accept its preload (run_environment.h).
 void look_at_sanitizer(const fs::path& program, const ElfFile& file, const Installation& installation,
                        Findings& findings) {
   const auto sanitizer = sanitizer_of(file);

@@ -12,9 +12,8 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "commands/rdma/agent_system.h"
-#include "commands/rdma/arguments.h"
-#include "commands/rdma/filters.h"
 #include "commands/rdma/printer.h"
+#include "commands/rdma/row.h"
 
 namespace verbena::commands::rdma {
 

@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "commands/rdma/command.h"
-#include "commands/rdma/resource_rows.h"
+#include "commands/rdma/row.h"
 #include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
@@ -79,30 +79,35 @@ int print_rows(Command& command, const std::vector<Row>& rows, const Filters& fi
   return Command::kDone;
 }
 
-// Refuses --raw with EINVAL, as drivers without raw data do.
-bool refuses_raw(Command& command) {
-  if (!command.options().raw) return false;
-  command.refuse(EINVAL, "there is no other form than this");
-  return true;
-}
-
 using RowsOfPort = std::vector<Row> (*)(const control::AgentStatus&, const control::Link&, uint32_t);
 using RowsOfDevice = std::vector<Row> (*)(const control::AgentStatus&, const control::Link&);
 
-int show_of_ports(Command& command, std::span<const FilterName> names, RowsOfPort rows) {
-  Filters filters;
-  if (const int result = take_filters(command, names, filters); result != 0) return result;
-  return for_ports(command, false, [&](const LinkStatus& device, uint32_t port) {
-    return print_rows(command, rows(*command.status(), device.link, port), filters);
-  });
+Function of_ports(std::span<const FilterName> names, RowsOfPort rows) {
+  return [=](Command& command) {
+    Filters filters;
+    if (const int result = take_filters(command, names, filters); result != 0) return result;
+    return for_ports(command, false, [&](const LinkStatus& device, uint32_t port) {
+      return print_rows(command, rows(*command.status(), device.link, port), filters);
+    });
+  };
 }
 
-int show_of_devices(Command& command, std::span<const FilterName> names, RowsOfDevice rows) {
-  Filters filters;
-  if (const int result = take_filters(command, names, filters); result != 0) return result;
-  return for_devices(command, [&](const LinkStatus& device) {
-    return print_rows(command, rows(*command.status(), device.link), filters);
-  });
+Function of_devices(std::span<const FilterName> names, RowsOfDevice rows) {
+  return [=](Command& command) {
+    Filters filters;
+    if (const int result = take_filters(command, names, filters); result != 0) return result;
+    return for_devices(command, [&](const LinkStatus& device) {
+      return print_rows(command, rows(*command.status(), device.link), filters);
+    });
+  };
+}
+
+// Refuses --raw with EINVAL, as drivers without raw data do.
+Function unless_raw(const Function& other) {
+  return [=](Command& command) {
+    if (!command.options().raw) return other(command);
+    return command.refuse(EINVAL, "there is no other form than this");
+  };
 }
 
 int summarize(Command& command) {
@@ -133,15 +138,6 @@ int show(Command& command) {
     const auto is_named = [&](const LinkStatus& one) { return one.link.name == command.words().word(); };
     if (std::ranges::any_of(status->links, is_named)) return summarize(command);
   }
-  const auto of_ports = [](std::span<const FilterName> names, RowsOfPort rows) {
-    return [=](Command& c) { return show_of_ports(c, names, rows); };
-  };
-  const auto of_devices = [](std::span<const FilterName> names, RowsOfDevice rows) {
-    return [=](Command& c) { return show_of_devices(c, names, rows); };
-  };
-  const auto unless_raw = [](const Function& other) {
-    return [=](Command& c) { return refuses_raw(c) ? Command::kFailed : other(c); };
-  };
   return choose(command, summarize,
                 {{"qp", unless_raw(of_ports(kQpFilters, qp_rows))},
                  {"cm_id", of_ports(kCmIdFilters, cm_id_rows)},

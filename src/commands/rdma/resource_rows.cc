@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma/resource_rows.h"
-
 #include <algorithm>
 #include <array>
 
@@ -11,6 +9,7 @@
 #include "adapter/queues/status_words.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "commands/rdma/row.h"
 #include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {

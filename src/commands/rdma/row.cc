@@ -2,11 +2,77 @@
 #include "commands/rdma/row.h"
 
 #include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include <strings.h>
 
 #include "base/format.h"
 #include "base/text.h"
 
 namespace verbena::commands::rdma {
+
+namespace {
+
+constexpr std::string_view kNumberCharacters = "1234567890,-";
+
+// Calls visit(item) for each item until it returns true. Returns whether it did.
+template <class Visit>
+bool any_item(std::string_view list, Visit visit) {
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(','), list.size());
+    if (visit(list.substr(0, end))) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+std::optional<uint64_t> number_in(std::string_view text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+tl::expected<Filters, std::string> Filters::parse(const Arguments& words, std::span<const FilterName> names) {
+  Filters filters;
+  if (words.empty()) return filters;
+  if (words.size() == 1) {
+    return tl::unexpected(verbena::format("No filter data was supplied to filter option {}", words.word()));
+  }
+  if (words.size() % 2 != 0) return tl::unexpected(std::string("There is filter option without data"));
+  for (size_t i = 0; i < words.size(); i += 2) {
+    const std::string& key = words[i];
+    const std::string& values = words[i + 1];
+    const auto found =
+        std::ranges::find_if(names, [&](const FilterName& n) { return abbreviates(key, n.name); });
+    if (found == names.end()) return tl::unexpected(verbena::format("Unsupported filter option: {}", key));
+    if (found->is_number && values.find_first_not_of(kNumberCharacters) != std::string::npos) {
+      return tl::unexpected(
+          verbena::format("{} filter accepts \"{}\" characters only", key, kNumberCharacters));
+    }
+    filters.filters_.push_back({found->name, found->is_number, values});
+  }
+  return filters;
+}
+
+bool contains_number(std::string_view values, uint64_t number) {
+  return any_item(values, [&](std::string_view item) {
+    const size_t dash = item.find('-');
+    if (dash == std::string_view::npos) return number_in(item) == number;
+    const uint64_t first = number_in(item.substr(0, dash)).value_or(0);
+    const auto last = number_in(item.substr(dash + 1));
+    return last && first <= number && number <= *last;
+  });
+}
+
+bool contains_text(std::string_view values, std::string_view text) {
+  return any_item(values, [&](std::string_view item) {
+    return item.size() == text.size() && ::strncasecmp(item.data(), text.data(), text.size()) == 0;
+  });
+}
 
 bool Row::passes(const Field& field, const Filters::Filter& filter) {
   if (!filter.is_number) return contains_text(filter.values, field.text);

@@ -1,16 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "commands/rdma/filters.h"
+#include <tl/expected.hpp>
+
 #include "commands/rdma/printer.h"
 #include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
+
+// Whether `word` abbreviates `whole`, that is, is a prefix of it. As in iproute2, callers take the first
+// command that an ambiguous word abbreviates.
+inline bool abbreviates(std::string_view word, std::string_view whole) {
+  return whole.starts_with(word);
+}
+
+// The words of a command that remain to be parsed. Parsing removes words from the front.
+class Arguments {
+ public:
+  explicit Arguments(std::vector<std::string> words) : words_(std::move(words)) {}
+
+  bool empty() const { return at_ == words_.size(); }
+  size_t size() const { return words_.size() - at_; }
+  // Returns the next word without removing it. REQUIRES: not empty()
+  const std::string& word() const { return words_[at_]; }
+  const std::string& operator[](size_t index) const { return words_[at_ + index]; }
+  void drop() { at_ += empty() ? 0 : 1; }
+  std::string take() { return words_[at_++]; }
+
+ private:
+  std::vector<std::string> words_;
+  size_t at_ = 0;
+};
+
+// The name of a filter, and whether its values are numbers and ranges or texts.
+struct FilterName {
+  std::string_view name;
+  bool is_number;
+};
+
+// The user's selection of objects, such as "lqpn 5-9,17 type RC".
+class Filters {
+ public:
+  // Parses pairs of a filter's name, which may be abbreviated, and a list of values. `names` are the known
+  // filters. On failure returns a sentence for the user.
+  static tl::expected<Filters, std::string> parse(const Arguments& words, std::span<const FilterName> names);
+
+  struct Filter {
+    std::string_view name;
+    bool is_number;
+    std::string values;
+  };
+  const std::vector<Filter>& all() const { return filters_; }
+
+ private:
+  std::vector<Filter> filters_;
+};
+
+// Whether `number` is in `values`, a list of numbers and ranges such as "5,7-9". Ranges include both ends.
+bool contains_number(std::string_view values, uint64_t number);
+// Whether `text` is in `values`, a list such as "a,b". Ignores case.
+bool contains_text(std::string_view values, std::string_view text);
 
 // One object as `rdma` prints it: its device or port, then names and values in iproute2's order. A Row must
 // not outlive the Link from which it was made.
@@ -71,5 +129,18 @@ class Row {
   const bool has_port_;
   std::vector<Field> fields_;
 };
+
+// Return the objects of the device `link` as rows, in the order of their slots. qp_rows() and cm_id_rows()
+// return those of `port`. A `port` of 0 selects objects without a port, and QPs whose port is unknown.
+std::vector<Row> qp_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
+std::vector<Row> cm_id_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
+std::vector<Row> cq_rows(const control::AgentStatus& status, const control::Link& link);
+std::vector<Row> mr_rows(const control::AgentStatus& status, const control::Link& link);
+std::vector<Row> pd_rows(const control::AgentStatus& status, const control::Link& link);
+std::vector<Row> context_rows(const control::AgentStatus& status, const control::Link& link);
+std::vector<Row> srq_rows(const control::AgentStatus& status, const control::Link& link);
+
+// Returns iproute2's name for an enum ibv_qp_type, such as "RC", or "UNKNOWN".
+const char* qp_type_text(uint32_t type);
 
 }  // namespace verbena::commands::rdma

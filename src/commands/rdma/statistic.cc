@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "commands/rdma/command.h"
-#include "commands/rdma/resource_rows.h"
+#include "commands/rdma/row.h"
 #include "control/model/device_counters.h"
 
 namespace verbena::commands::rdma {
@@ -26,6 +26,16 @@ int help(Command& command) {
       "Each QP has a counter of its own, always; its number is the QP's.\n",
       command.options().program));
   return Command::kDone;
+}
+
+int help_and_fail(Command& command) {
+  help(command);
+  return Command::kFailed;
+}
+
+// Carries out `act` after the word "link", and `otherwise` without a word.
+int by_link(Command& command, const Function& otherwise, const Function& act) {
+  return choose(command, otherwise, {{"link", act}, {"help", help}}, "parameter");
 }
 
 // ---- ports
@@ -124,20 +134,18 @@ int show_qps(Command& command) {
 }
 
 int list_qps(Command& command) {
-  return choose(command, show_qps, {{"link", show_qps}, {"help", help}}, "parameter");
+  return by_link(command, show_qps, show_qps);
 }
 
-void show_mode(Command& command, const LinkStatus& device, uint32_t port) {
-  if (port == 0) return;
-  Row row = Row::of_port(device.link, port);
-  row.add("mode", "qp auto off").print(command.printer());
+int show_mode(Command& command, const LinkStatus& device, uint32_t port) {
+  if (port == 0) return Command::kDone;
+  Row::of_port(device.link, port).add("mode", "qp auto off").print(command.printer());
+  return Command::kDone;
 }
 
 int show_modes(Command& command) {
-  return for_ports(command, false, [&](const LinkStatus& device, uint32_t port) {
-    show_mode(command, device, port);
-    return Command::kDone;
-  });
+  return for_ports(command, false,
+                   [&](const LinkStatus& device, uint32_t port) { return show_mode(command, device, port); });
 }
 
 int refuse_counting(Command& command) {
@@ -161,14 +169,11 @@ int set_qps(Command& command) {
   const auto set_link = [](Command& of) {
     return for_ports(of, false, [&](const LinkStatus& device, uint32_t port) {
       if (port == 0) return Command::kDone;
-      const auto show = [&](Command& c) {
-        show_mode(c, device, port);
-        return Command::kDone;
-      };
+      const auto show = [&](Command& c) { return show_mode(c, device, port); };
       return choose(of, show, {{"auto", set_auto}}, "parameter");
     });
   };
-  return choose(command, help, {{"link", set_link}, {"help", help}}, "parameter");
+  return by_link(command, help, set_link);
 }
 
 int bind_qps(Command& command) {
@@ -176,21 +181,16 @@ int bind_qps(Command& command) {
     return for_ports(of, true, [&](const LinkStatus&, uint32_t) {
       static constexpr auto kNames =
           std::to_array<FilterName>({{"cntn", true}, {"lqpn", true}, {"pid", true}});
-      if (of.words().empty()) {
-        help(of);
-        return Command::kFailed;
-      }
+      if (of.words().empty()) return help_and_fail(of);
       const auto filters = Filters::parse(of.words(), kNames);
       return filters ? refuse_counting(of) : of.complain(filters.error());
     });
   };
-  return choose(command, help, {{"link", bind_link}, {"help", help}}, "parameter");
+  return by_link(command, help, bind_link);
 }
 
 int about_qps(Command& command) {
-  const auto mode = [](Command& c) {
-    return choose(c, show_modes, {{"link", show_modes}, {"help", help}}, "parameter");
-  };
+  const auto mode = [](Command& c) { return by_link(c, show_modes, show_modes); };
   return choose(command, list_qps,
                 {{"show", list_qps},
                  {"list", list_qps},
@@ -209,9 +209,7 @@ int list_optional(Command& command) {
 }
 
 int show_optional(Command& command) {
-  const auto supported = [](Command& c) {
-    return choose(c, list_optional, {{"link", list_optional}, {"help", help}}, "parameter");
-  };
+  const auto supported = [](Command& c) { return by_link(c, list_optional, list_optional); };
   return choose(command, list_optional,
                 {{"link", list_optional}, {"show", list_optional}, {"supported", supported}, {"help", help}},
                 "parameter");
@@ -220,22 +218,16 @@ int show_optional(Command& command) {
 int set_optional(Command& command, bool on) {
   const auto set_link = [on](Command& of) {
     return for_ports(of, true, [&](const LinkStatus&, uint32_t) {
-      if (of.words().empty()) {
-        help(of);
-        return Command::kFailed;
-      }
+      if (of.words().empty()) return help_and_fail(of);
       const std::string word = of.words().take();
       if (!abbreviates(word, "optional-counters")) {
         return of.complain(verbena::format("Unknown parameter '{}'.", word));
       }
-      if (on == of.words().empty()) {
-        help(of);
-        return Command::kFailed;
-      }
+      if (on == of.words().empty()) return help_and_fail(of);
       return on ? of.refuse(EINVAL, "there are no optional counters: all are on") : Command::kDone;
     });
   };
-  return choose(command, help, {{"link", set_link}, {"help", help}}, "parameter");
+  return by_link(command, help, set_link);
 }
 
 }  // namespace

@@ -47,24 +47,24 @@ int show(Command& command) {
                 "parameter");
 }
 
-int set_netns(Command& command) {
-  const std::string word = command.words().empty() ? "" : command.words().take();
-  if (word == "exclusive") return Command::kDone;
-  if (word != "shared") return command.complain("valid options are: { shared | exclusive }");
-  return command.refuse(EOPNOTSUPP, "a device is seen in the network namespace of its network device only");
-}
-
-int set_privileged_qkey(Command& command) {
-  const std::string word = command.words().empty() ? "" : command.words().take();
-  if (word == "off") return Command::kDone;
-  if (word != "on") return command.complain("valid options are: { on | off }");
-  return command.refuse(EOPNOTSUPP, "programs have the Q_Keys that they ask for");
+// Sets a parameter that always is `is`: refuses the other value.
+Function fixed(std::string_view is, std::string_view other, const char* known, const char* why) {
+  return [=](Command& command) {
+    const std::string word = command.words().empty() ? "" : command.words().take();
+    if (word == is) return Command::kDone;
+    if (word != other) return command.complain(verbena::format("valid options are: {}", known));
+    return command.refuse(EOPNOTSUPP, why);
+  };
 }
 
 int set(Command& command) {
-  return choose(command, set_help,
-                {{"help", set_help}, {"netns", set_netns}, {"privileged-qkey", set_privileged_qkey}},
-                "parameter");
+  return choose(
+      command, set_help,
+      {{"help", set_help},
+       {"netns", fixed("exclusive", "shared", "{ shared | exclusive }",
+                       "a device is seen in the network namespace of its network device only")},
+       {"privileged-qkey", fixed("off", "on", "{ on | off }", "programs have the Q_Keys that they ask for")}},
+      "parameter");
 }
 
 }  // namespace

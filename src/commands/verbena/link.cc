@@ -11,7 +11,6 @@
 #include "commands/verbena/installation.h"
 #include "commands/verbena/link_arguments.h"
 #include "commands/verbena/report.h"
-#include "commands/verbena/status_filter.h"
 #include "commands/verbena/status_output.h"
 #include "control/client/command_client.h"
 
@@ -50,23 +49,11 @@ int show(const std::string& name, bool json) {
   });
 }
 
-int add(const LinkAddition& addition) {
+// Calls `change`, which returns the agent's answer.
+template <class Change>
+int change_with_agent(Change change) {
   return with_agent([&](control::Admin& admin) {
-    const auto done = admin.add_link(addition.name, addition.netdev);
-    return done ? kDone : report(done.error());
-  });
-}
-
-int remove(const std::string& name) {
-  return with_agent([&](control::Admin& admin) {
-    const auto done = admin.delete_link(name);
-    return done ? kDone : report(done.error());
-  });
-}
-
-int set_peers(const PeerSetting& setting) {
-  return with_agent([&](control::Admin& admin) {
-    const auto done = admin.set_peers(setting.name, setting.peers);
+    const auto done = change(admin);
     return done ? kDone : report(done.error());
   });
 }
@@ -95,7 +82,8 @@ void add_link_add(CLI::App& link, int& status) {
   command->callback([words, &status] {
     const auto addition = parse_link_addition(*words);
     if (!addition) throw CLI::ValidationError("link add", addition.error());
-    status = add(*addition);
+    status = change_with_agent(
+        [&](control::Admin& admin) { return admin.add_link(addition->name, addition->netdev); });
   });
 }
 
@@ -105,7 +93,9 @@ void add_link_delete(CLI::App& link, int& status) {
   explain(*command, "verbena link del NAME", "");
   const auto name = std::make_shared<std::string>();
   command->add_option("NAME", *name, "the link")->required();
-  command->callback([name, &status] { status = remove(*name); });
+  command->callback([name, &status] {
+    status = change_with_agent([&](control::Admin& admin) { return admin.delete_link(*name); });
+  });
 }
 
 constexpr const char* kPeersHelp =
@@ -125,7 +115,8 @@ void add_link_set(CLI::App& link, int& status) {
   command->callback([words, &status] {
     const auto setting = parse_peer_setting(*words);
     if (!setting) throw CLI::ValidationError("link set", setting.error());
-    status = set_peers(*setting);
+    status = change_with_agent(
+        [&](control::Admin& admin) { return admin.set_peers(setting->name, setting->peers); });
   });
 }
 

@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/metrics.h"
-
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,11 +39,8 @@ MetricsTexts texts_of(const std::optional<control::AgentStatus>& status) {
 
 control::AdminResult<MetricsTexts> ask_for_metrics() {
   const auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
-  if (!admin) {
-    const int code = admin.error().code;
-    if (code == ECONNREFUSED || code == ENOENT) return texts_of(std::nullopt);
-    return tl::unexpected(admin.error());
-  }
+  if (!admin && is_absence(admin.error())) return texts_of(std::nullopt);
+  if (!admin) return tl::unexpected(admin.error());
   const auto status = (*admin)->status();
   if (!status) return tl::unexpected(status.error());
   return texts_of(*status);
@@ -54,10 +48,7 @@ control::AdminResult<MetricsTexts> ask_for_metrics() {
 
 int print_once() {
   const auto metrics = ask_for_metrics();
-  if (!metrics) {
-    complain("{}", metrics.error().text);
-    return kFailed;
-  }
+  if (!metrics) return report(metrics.error());
   verbena::print("{}", metrics->all);
   return kDone;
 }

@@ -46,6 +46,12 @@ class Metrics {
     }
     text_ += verbena::format("{} {}\n", labels.size() != 0 ? "}" : "", value);
   }
+  // Adds a metric with one value and no labels.
+  template <class Number>
+  void single(std::string_view name, std::string_view type, std::string_view help, Number value) {
+    begin(name, type, help);
+    add({}, value);
+  }
   std::string take() { return std::move(text_); }
 
  private:
@@ -65,47 +71,41 @@ class Metrics {
 
 struct PortMetric {
   std::string_view name, help;
-  uint64_t (*value)(const control::DeviceCounters&);
+  transport::QpCounter counter;
 };
 constexpr std::array kPortMetrics = std::to_array<PortMetric>({
     {"verbena_port_transmitted_bytes_total", "Payload sent, to the wire and by memory.",
-     [](const control::DeviceCounters& c) { return c[transport::kSentBytes]; }},
+     transport::kSentBytes},
     {"verbena_port_received_bytes_total", "Payload received, from the wire and by memory.",
-     [](const control::DeviceCounters& c) { return c[transport::kReceivedBytes]; }},
+     transport::kReceivedBytes},
     {"verbena_port_transmitted_octets_total", "Octets of packets sent, from the IP header to the ICRC.",
-     [](const control::DeviceCounters& c) { return c[transport::kSentOctets]; }},
+     transport::kSentOctets},
     {"verbena_port_received_octets_total", "Octets of packets received, likewise.",
-     [](const control::DeviceCounters& c) { return c[transport::kReceivedOctets]; }},
-    {"verbena_port_transmitted_packets_total", "Packets sent.",
-     [](const control::DeviceCounters& c) { return c[transport::kSentPackets]; }},
-    {"verbena_port_received_packets_total", "Packets received.",
-     [](const control::DeviceCounters& c) { return c[transport::kReceivedPackets]; }},
-    {"verbena_port_retransmitted_packets_total", "Packets sent again.",
-     [](const control::DeviceCounters& c) { return c[transport::kRetransmittedPackets]; }},
+     transport::kReceivedOctets},
+    {"verbena_port_transmitted_packets_total", "Packets sent.", transport::kSentPackets},
+    {"verbena_port_received_packets_total", "Packets received.", transport::kReceivedPackets},
+    {"verbena_port_retransmitted_packets_total", "Packets sent again.", transport::kRetransmittedPackets},
     {"verbena_port_rnr_naks_received_total",
-     "Times that a peer had no receive request for a message of ours.",
-     [](const control::DeviceCounters& c) { return c[transport::kRnrNaksReceived]; }},
+     "Times that a peer had no receive request for a message of ours.", transport::kRnrNaksReceived},
     {"verbena_port_rnr_naks_sent_total", "Times that we had no receive request for a peer's message.",
-     [](const control::DeviceCounters& c) { return c[transport::kRnrNaksSent]; }},
+     transport::kRnrNaksSent},
     {"verbena_port_dropped_datagrams_total", "Datagrams without a receive request, or with a wrong Q_Key.",
-     [](const control::DeviceCounters& c) { return c[transport::kDroppedDatagrams]; }},
+     transport::kDroppedDatagrams},
 });
 
 void add_agent(Metrics& metrics, const AgentStatus& status, const std::optional<AgentHealth>& health) {
   metrics.begin("verbena_agent_info", "gauge", "The agent.");
   metrics.add({{"version", status.version}, {"pid", verbena::format("{}", status.pid)}}, 1);
-  metrics.begin("verbena_agent_wire", "gauge", "1: UDP port 4791 is the agent's.");
-  metrics.add({}, status.no_wire_reason.empty() ? 1 : 0);
-  metrics.begin("verbena_agent_refused_programs_total", "counter",
-                "Programs that speak another version of the agent's protocol.");
-  metrics.add({}, status.refused.count);
-  metrics.begin("verbena_agent_slots", "gauge", "Slots leased to programs.");
-  metrics.add({}, status.slots.size());
+  metrics.single("verbena_agent_wire", "gauge", "1: UDP port 4791 is the agent's.",
+                 status.no_wire_reason.empty() ? 1 : 0);
+  metrics.single("verbena_agent_refused_programs_total", "counter",
+                 "Programs that speak another version of the agent's protocol.", status.refused.count);
+  metrics.single("verbena_agent_slots", "gauge", "Slots leased to programs.", status.slots.size());
   if (!health) return;
-  metrics.begin("verbena_agent_cpu_seconds_total", "counter", "Processor time that the agent has used.");
-  metrics.add({}, health->cpu_seconds);
-  metrics.begin("verbena_agent_resident_memory_bytes", "gauge", "Memory that the agent has.");
-  metrics.add({}, health->resident_bytes);
+  metrics.single("verbena_agent_cpu_seconds_total", "counter", "Processor time that the agent has used.",
+                 health->cpu_seconds);
+  metrics.single("verbena_agent_resident_memory_bytes", "gauge", "Memory that the agent has.",
+                 health->resident_bytes);
 }
 
 void add_links(Metrics& metrics, const AgentStatus& status) {
@@ -117,7 +117,7 @@ void add_links(Metrics& metrics, const AgentStatus& status) {
   for (const PortMetric& metric : kPortMetrics) {
     metrics.begin(metric.name, "counter", metric.help);
     for (const LinkStatus& one : status.links) {
-      metrics.add({{"device", one.link.name}, {"port", "1"}}, metric.value(one.counters));
+      metrics.add({{"device", one.link.name}, {"port", "1"}}, one.counters[metric.counter]);
     }
   }
   constexpr std::string_view kFolder = "hw_counters/";
@@ -223,10 +223,9 @@ void add_processes(Metrics& metrics, const AgentStatus& status, MetricsDetail de
 }
 
 void add_connections(Metrics& metrics, const protocol::CmStatus& status) {
-  metrics.begin("verbena_cm_identifiers", "gauge", "Identifiers (rdma_cm_id) of programs.");
-  metrics.add({}, status.identifiers);
-  metrics.begin("verbena_cm_listening", "gauge", "Those that listen.");
-  metrics.add({}, status.listening);
+  metrics.single("verbena_cm_identifiers", "gauge", "Identifiers (rdma_cm_id) of programs.",
+                 status.identifiers);
+  metrics.single("verbena_cm_listening", "gauge", "Those that listen.", status.listening);
   metrics.begin("verbena_cm_connections", "gauge", "Connections of programs.");
   for (size_t i = 0; i < cm::kStates; ++i) {
     metrics.add({{"state", cm::state_name(static_cast<cm::State>(i))}}, status.connections[i]);
@@ -240,8 +239,8 @@ void add_connections(Metrics& metrics, const protocol::CmStatus& status) {
   messages("verbena_cm_sent_messages_total", "Messages of connection management sent.", status.sent);
   messages("verbena_cm_received_messages_total", "Messages of connection management received.",
            status.received);
-  metrics.begin("verbena_cm_retransmitted_messages_total", "counter", "Those that were sent again.");
-  metrics.add({}, status.retransmitted);
+  metrics.single("verbena_cm_retransmitted_messages_total", "counter", "Those that were sent again.",
+                 status.retransmitted);
   metrics.begin("verbena_cm_dropped_messages_total", "counter", "Those that were not taken.");
   for (size_t i = 0; i < cm::kDropReasons; ++i) {
     metrics.add({{"reason", cm::drop_reason_name(static_cast<cm::DropReason>(i))}}, status.dropped[i]);
@@ -272,8 +271,7 @@ std::optional<AgentHealth> health_of(pid_t agent) {
 std::string metrics_as_text(const std::optional<AgentStatus>& status,
                             const std::optional<AgentHealth>& health, MetricsDetail detail) {
   Metrics metrics;
-  metrics.begin("verbena_agent_up", "gauge", "1: there is an agent.");
-  metrics.add({}, status ? 1 : 0);
+  metrics.single("verbena_agent_up", "gauge", "1: there is an agent.", status ? 1 : 0);
   if (status) {
     add_agent(metrics, *status, health);
     add_links(metrics, *status);

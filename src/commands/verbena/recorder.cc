@@ -2,16 +2,91 @@
 #include "commands/verbena/recorder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <time.h>
 
 #include "base/format.h"
+#include "control/model/agent_status.h"
 #include "observe/capture/frame_builder.h"
 #include "wire/ethernet/flow_key.h"
 #include "wire/roce/ip_header.h"
 
 namespace verbena::commands {
+
+namespace {
+
+constexpr Duration kHolds = std::chrono::seconds(1);
+// Limits how often the page is read: packets with invalid QPNs must not cause a read each.
+constexpr Duration kReadInterval = std::chrono::milliseconds(20);
+
+}  // namespace
+
+void SendingQps::refresh(TimePoint now) {
+  read_at_ = now;
+  by_destination_.clear();
+  // Read destroyed QPs first: their packets may still be in the ring. QPs in use then replace them.
+  for (const auto choice : {control::QpChoice::kAll, control::QpChoice::kInUse}) {
+    control::SlotStatus slot;
+    read_status_page(page_.get(), slot, choice);
+    for (const control::QpNumbers& qp : slot.qps) {
+      by_destination_[qp.remote_qpn & roce::Qpn::kMask] = roce::Qpn(qp.qpn);
+    }
+  }
+}
+
+roce::Qpn SendingQps::that_sends_to(roce::Qpn destination, TimePoint now) {
+  const auto find = [&] {
+    const auto found = by_destination_.find(destination.value());
+    return found == by_destination_.end() ? roce::Qpn() : found->second;
+  };
+  const bool is_fresh = read_at_ != TimePoint::min() && now - read_at_ < kHolds;
+  if (const roce::Qpn known = find(); is_fresh && known.value() != 0) return known;
+  if (read_at_ == TimePoint::min() || now - read_at_ >= kReadInterval) refresh(now);
+  return find();
+}
+
+namespace {
+
+constexpr Duration kRefreshInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+void CaptureLinks::refresh(TimePoint now) {
+  if (now < next_refresh_) return;
+  next_refresh_ = now + kRefreshInterval;
+  owners_.clear();
+  for (const control::Link& link : ask_()) {
+    for (const control::GidEntry& entry : link.gids) {
+      Owner& owner = owners_[entry.gid];
+      if (owner.links.empty()) owner.mac = link.mac;
+      owner.links.push_back(link.name);
+    }
+  }
+}
+
+const CaptureLinks::Owner* CaptureLinks::find(const roce::Address& address, TimePoint now) {
+  auto found = owners_.find(address);
+  if (found == owners_.end()) {
+    refresh(now);
+    found = owners_.find(address);
+  }
+  return found == owners_.end() ? nullptr : &found->second;
+}
+
+capture::MacAddress CaptureLinks::mac_of(const roce::Address& address, TimePoint now) {
+  const Owner* const owner = find(address, now);
+  return owner == nullptr ? capture::MacAddress{} : owner->mac;
+}
+
+bool CaptureLinks::is_on(const std::string& link, const roce::Path& path, TimePoint now) {
+  return std::ranges::any_of(std::array{&path.source, &path.destination}, [&](const roce::Address* address) {
+    const Owner* const owner = find(*address, now);
+    return owner != nullptr && std::ranges::find(owner->links, link) != owner->links.end();
+  });
+}
+
 namespace {
 
 using capture::PcapngWriter;

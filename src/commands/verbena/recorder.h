@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -11,15 +13,64 @@
 #include <vector>
 
 #include "base/time.h"
-#include "commands/verbena/capture_links.h"
-#include "commands/verbena/sending_qps.h"
+#include "base/unique_fd.h"
 #include "control/client/command_client.h"
+#include "control/model/link.h"
 #include "observe/capture/frame_builder.h"
 #include "observe/capture/pcapng.h"
 #include "observe/capture/ring_file.h"
 #include "observe/capture/ring_reader.h"
+#include "wire/roce/path.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena::commands {
+
+// Finds the sender of a captured packet: the queue pair of one slot that sends to a given queue pair. Packets
+// of connected QPs do not name their source QP, so it is looked up in the slot's status page. Results are
+// cached for a second. A QP that is reconnected within that time may be mistaken for the former one.
+class SendingQps {
+ public:
+  explicit SendingQps(UniqueFd status_page) : page_(std::move(status_page)) {}
+
+  // Returns the number of the queue pair that sends to `destination`, or 0 if it is unknown.
+  roce::Qpn that_sends_to(roce::Qpn destination, TimePoint now);
+
+ private:
+  void refresh(TimePoint now);
+
+  const UniqueFd page_;
+  std::unordered_map<uint32_t, roce::Qpn> by_destination_;
+  TimePoint read_at_ = TimePoint::min();
+};
+
+// Finds the links of this host that have a GID, and the MAC address of the first, for `verbena capture`. Asks
+// the agent about unknown GIDs, at most once a second.
+class CaptureLinks {
+ public:
+  using Ask = std::function<std::vector<control::Link>()>;
+  explicit CaptureLinks(Ask ask) : ask_(std::move(ask)) {}
+
+  // Returns the MAC address of the first link with this GID, or zeros if there is no such link or address.
+  capture::MacAddress mac_of(const roce::Address& address, TimePoint now);
+  // Whether the link named `link` has the source or the destination address of `path` as a GID.
+  bool is_on(const std::string& link, const roce::Path& path, TimePoint now);
+
+ private:
+  struct Less {
+    bool operator()(const roce::Address& a, const roce::Address& b) const { return a.bytes < b.bytes; }
+  };
+  struct Owner {
+    std::vector<std::string> links;
+    capture::MacAddress mac{};
+  };
+
+  const Owner* find(const roce::Address& address, TimePoint now);
+  void refresh(TimePoint now);
+
+  const Ask ask_;
+  std::map<roce::Address, Owner, Less> owners_;
+  TimePoint next_refresh_ = TimePoint::min();
+};
 
 // The user's selection of packets, and the number of bytes to record of each.
 struct CaptureChoice {

@@ -20,8 +20,6 @@
 #include "commands/verbena/program_file.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/run_environment.h"
-#include "commands/verbena/sanitizers.h"
-#include "commands/verbena/settings.h"
 #include "control/client/command_client.h"
 #include "control/model/agent_process.h"
 

@@ -2,13 +2,184 @@
 #include "commands/verbena/run_environment.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
+#include <unistd.h>
+
+#include "adapter/engine/shard_dealing.h"
+#include "base/command_line/suggestion.h"
+#include "base/format.h"
+#include "commands/verbena/names.h"
 #include "commands/verbena/program_file.h"
-#include "commands/verbena/sanitizers.h"
 
 namespace verbena::commands {
+
+namespace {
+
+constexpr std::string_view kLinkOrder = "verify_asan_link_order";
+constexpr std::string_view kSeparators = ": ,\n\t\r";  // between options in ASAN_OPTIONS
+
+struct Runtime {
+  std::string_view gcc;    // name of the library up to ".so"
+  std::string_view clang;  // name up to '-', '_' or ".so"
+  Sanitizer sanitizer;
+  std::string_view name;
+  const char* function;  // a symbol in programs built with it
+};
+
+constexpr std::array kRuntimes = std::to_array<Runtime>({
+    {"libasan", "libclang_rt.asan", Sanitizer::kAddress, "AddressSanitizer", "__asan_init"},
+    {"libhwasan", "libclang_rt.hwasan", Sanitizer::kHardwareAddress, "HWAddressSanitizer", "__hwasan_init"},
+    {"libtsan", "libclang_rt.tsan", Sanitizer::kThread, "ThreadSanitizer", "__tsan_init"},
+    {"liblsan", "libclang_rt.lsan", Sanitizer::kLeak, "LeakSanitizer", "__lsan_do_leak_check"},
+    {"libubsan", "libclang_rt.ubsan", Sanitizer::kUndefined, "UndefinedBehaviorSanitizer",
+     "__ubsan_handle_out_of_bounds"},
+});
+
+bool starts_with_word(std::string_view text, std::string_view word, std::string_view ends) {
+  return text.starts_with(word) && text.size() > word.size() &&
+         ends.find(text[word.size()]) != std::string_view::npos;
+}
+
+// Returns the value of the last verify_asan_link_order, which takes precedence over earlier ones.
+std::optional<std::string_view> link_order_in(std::string_view options) {
+  std::optional<std::string_view> value;
+  while (!options.empty()) {
+    const size_t end = std::min(options.find_first_of(kSeparators), options.size());
+    const std::string_view option = options.substr(0, end);
+    options.remove_prefix(std::min(end + 1, options.size()));
+    if (starts_with_word(option, kLinkOrder, "=")) value = option.substr(kLinkOrder.size() + 1);
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string_view name_of(Sanitizer sanitizer) {
+  return std::ranges::find(kRuntimes, sanitizer, &Runtime::sanitizer)->name;
+}
+
+std::optional<Sanitizer> sanitizer_of(std::string_view library) {
+  const std::string_view file = library.substr(library.rfind('/') + 1);
+  if (file.find(".so") == std::string_view::npos) return std::nullopt;
+  for (const Runtime& runtime : kRuntimes) {
+    if (starts_with_word(file, runtime.gcc, ".") || starts_with_word(file, runtime.clang, "-_.")) {
+      return runtime.sanitizer;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program) {
+  // The table's order matters: the sanitizer without malloc() is last.
+  for (const Runtime& runtime : kRuntimes) {
+    const auto is_needed = [&](const std::string& library) {
+      return sanitizer_of(library) == runtime.sanitizer;
+    };
+    if (std::any_of(program.needed.begin(), program.needed.end(), is_needed) ||
+        program.has_dynamic_name(runtime.function)) {
+      return runtime.sanitizer;
+    }
+  }
+  return std::nullopt;
+}
+
+bool replaces_malloc(Sanitizer sanitizer) {
+  return sanitizer != Sanitizer::kUndefined;
+}
+
+std::string asan_options_with_preloads(std::string_view current) {
+  std::string options(current);
+  if (link_order_in(current)) return options;
+  if (!options.empty()) options += ':';
+  return options.append(kLinkOrder).append("=0");
+}
+
+bool refuses_preloads(std::string_view asan_options) {
+  const auto value = link_order_in(asan_options);
+  return value && *value != "0" && *value != "no" && *value != "false";
+}
+
+namespace {
+
+bool is_shard_count(std::string_view value) {
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  return error == std::errc() && end == value.data() + value.size() && number >= 1 &&
+         number <= engine::kMaxShards;
+}
+bool is_on_or_off(std::string_view value) {
+  return value == "off" || value == "0" || value == "on" || value == "1";
+}
+bool is_zero_or_one(std::string_view value) {
+  return value == "0" || value == "1";
+}
+bool is_congestion_control(std::string_view value) {
+  return value == "fixed";
+}
+
+struct Setting {
+  const char* name;
+  bool (*is_known)(std::string_view value);
+  std::string allowed;
+};
+
+const Setting kSettings[] = {
+    {"VERBENA_SHARDS", is_shard_count, verbena::format("a number from 1 to {}", engine::kMaxShards)},
+    {"VERBENA_LOCAL", is_on_or_off, "'off', or not set"},
+    {"VERBENA_HALT_POLLING", is_zero_or_one, "'0', or not set"},
+    {"VERBENA_CONGESTION", is_congestion_control, "'fixed', or not set"},
+};
+
+bool can_be_executed(const char* file) {
+  std::error_code ignored;
+  return ::access(file, X_OK) == 0 && std::filesystem::is_regular_file(file, ignored);
+}
+
+// Reports a variable "VERBENA_NAME=value" whose name resembles one of ours.
+void add_mistyped(std::string_view entry, std::vector<WrongSetting>& wrong) {
+  constexpr std::string_view kPrefix = "VERBENA_";
+  if (!entry.starts_with(kPrefix)) return;
+  const std::string_view name = entry.substr(kPrefix.size(), entry.find('=') - kPrefix.size());
+  std::vector<std::string> ours = {"LOG", "AGENT", "SYS_DIR"};
+  for (const Setting& setting : kSettings) ours.emplace_back(setting.name + kPrefix.size());
+  if (std::ranges::find(ours, name) != ours.end()) return;
+  const std::string_view meant = command_line::closest(name, ours);
+  if (meant.empty()) return;
+  wrong.push_back({verbena::format("{}{}", kPrefix, name), false,
+                   verbena::format("{0}{1} is no variable of Verbena's; did you mean {0}{2}?", kPrefix,
+                                   printable(name), meant)});
+}
+
+}  // namespace
+
+std::vector<WrongSetting> wrong_settings() {
+  std::vector<WrongSetting> wrong;
+  for (const Setting& setting : kSettings) {
+    const char* value = std::getenv(setting.name);
+    if (value == nullptr || *value == '\0' || setting.is_known(value)) continue;
+    wrong.push_back({setting.name, true,
+                     verbena::format("{}={} has no effect: it has to be {}", setting.name, printable(value),
+                                     setting.allowed)});
+  }
+  const char* agent = std::getenv("VERBENA_AGENT");
+  if (agent != nullptr && *agent != '\0' && !can_be_executed(agent)) {
+    wrong.push_back(
+        {"VERBENA_AGENT", false,
+         verbena::format("VERBENA_AGENT={} is not an executable file: where no agent runs, none can be "
+                         "started",
+                         printable(agent))});
+  }
+  for (char** entry = environ; *entry != nullptr; ++entry) add_mistyped(*entry, wrong);
+  return wrong;
+}
+
 namespace {
 
 constexpr std::string_view kPreloadSeparators = ": ";

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cerrno>
 #include <memory>
 #include <optional>
 
@@ -8,11 +7,9 @@
 #include "adapter/queues/status_words.h"
 #include "base/command_line/option_values.h"
 #include "base/format.h"
-#include "commands/verbena/agent_absence.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/report.h"
-#include "commands/verbena/status_filter.h"
 #include "commands/verbena/status_output.h"
 #include "control/client/command_client.h"
 
@@ -61,10 +58,7 @@ int show(const StatusOptions& options) {
   const auto admin = control::Admin::connect({.start_agent = false, .agent_program = {}});
   if (admin) {
     auto answer = (*admin)->status();
-    if (!answer) {
-      complain("{}", answer.error().text);
-      return kFailed;
-    }
+    if (!answer) return report(answer.error());
     for (const std::string& name : options.filter.links) {
       if (!find_link(*answer, name)) return kFailed;
     }
@@ -74,8 +68,7 @@ int show(const StatusOptions& options) {
       return kFailed;
     }
   } else if (!is_absence(admin.error())) {
-    complain("{}", admin.error().text);
-    return kFailed;
+    return report(admin.error());
   }
   if (options.json) {
     verbena::print("{}", status_as_json(status));

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/status_filter.h"
-
 #include <algorithm>
 
 #include <strings.h>
 
 #include "commands/verbena/names.h"
+#include "commands/verbena/status_output.h"
 
 namespace verbena::commands {
 namespace {

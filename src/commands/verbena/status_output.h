@@ -1,12 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include <sys/types.h>
 
 #include "control/client/command_client.h"
+#include "control/model/agent_status.h"
 
 namespace verbena::commands {
+
+// The filters of `verbena status`, one for each option. An object passes if it matches one value of each
+// filter that is not empty. An empty filter accepts all objects.
+struct StatusFilter {
+  std::vector<std::string> links{};
+  std::vector<pid_t> pids{};
+  std::vector<std::string> programs{};
+  std::vector<uint32_t> qpns{};
+  std::vector<std::string> states{};  // such as "RTS"
+
+  bool wants_all() const { return links.empty() && !wants_processes(); }
+  // Whether the user asked for particular processes or queue pairs.
+  bool wants_processes() const { return !pids.empty() || !programs.empty() || wants_queue_pairs(); }
+  bool wants_queue_pairs() const { return !qpns.empty() || !states.empty(); }
+};
+
+// Returns the part of `status` that passes the filter. If any filter is set, leaves out the counts of
+// connection management, which belong to no single link or process.
+control::AgentStatus only(control::AgentStatus status, const StatusFilter& filter);
 
 // Format the output of `verbena link show`, `verbena status` and `verbena status -v`, in this order. The text
 // is for people and may change between versions; programs use the JSON form (status_as_json()).

@@ -15,12 +15,11 @@
 
 #include "base/command_line/option_values.h"
 #include "base/format.h"
-#include "commands/verbena/agent_absence.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/end_signals.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/report.h"
-#include "commands/verbena/top_screen.h"
+#include "commands/verbena/top_table.h"
 #include "control/client/command_client.h"
 
 namespace verbena::commands {
@@ -73,10 +72,7 @@ int print_tables(const TopOptions& options) {
       verbena::print("{}\n", before.error().text);
       return kDone;
     }
-    if (!before) {
-      complain("{}", before.error().text);
-      return kFailed;
-    }
+    if (!before) return report(before.error());
     const auto began = std::chrono::steady_clock::now();
     if (!pause()) return kDone;
     auto now = status_now();

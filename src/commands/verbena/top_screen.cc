@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/top_screen.h"
-
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
+
+#include "commands/verbena/top_table.h"
 
 // ncurses' macros would collide with names of the C++ library.
 #define NCURSES_NOMACROS

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/time.h"
+#include "control/model/admin_error.h"
 #include "control/model/agent_status.h"
 
 namespace verbena::commands {
@@ -30,5 +33,13 @@ std::vector<std::string> top_lines(const control::AgentStatus& before, const con
 
 // Formats a number in at most five characters, with decimal units (k is 1000): "1.5G", "37k", "12".
 std::string short_number(double number);
+
+// Returns the agent's status. An error means that no agent runs or that it does not answer; its text is
+// shown.
+using Look = std::function<control::AdminResult<control::AgentStatus>()>;
+
+// Shows the agent's status on the terminal until the user quits. Updates it every `interval`, until the user
+// chooses another interval. REQUIRES: standard input and output are a terminal
+void show_top(const Look& look, TopSettings settings, Duration interval);
 
 }  // namespace verbena::commands

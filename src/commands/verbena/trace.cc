@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -16,7 +15,6 @@
 #include "agent/status/kept_traces.h"
 #include "base/command_line/option_values.h"
 #include "base/format.h"
-#include "commands/verbena/agent_absence.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/end_signals.h"
 #include "commands/verbena/help.h"
@@ -219,8 +217,7 @@ int run(TraceWish wish) {
       std::chrono::system_clock::now().time_since_epoch() - MonotonicClock::now().time_since_epoch();
   const auto client = connect();
   if (client) return wish.pid == 0 ? list(**client, wish) : show_process(**client, std::move(wish));
-  const int code = client.error().code;
-  if (code != ECONNREFUSED && code != ENOENT) return report(client.error());
+  if (!is_absence(client.error())) return report(client.error());
   if (wish.pid == 0 && wish.style.json) return kDone;
   if (wish.pid == 0) {
     verbena::print("{}\n", describe_absence());

@@ -7,7 +7,9 @@
 
 namespace verbena::rdma_core {
 
-DeviceList::DeviceList() : devices_(ibv_get_device_list(&count_)) {}
+DeviceList::DeviceList() : devices_(ibv_get_device_list(&count_)) {
+  if (devices_ == nullptr) complain_of(errno, "Failed to get IB devices list", kNoDeviceRemedy);
+}
 
 DeviceList::~DeviceList() {
   if (devices_ != nullptr) ibv_free_device_list(devices_);
@@ -20,8 +22,10 @@ ibv_device* DeviceList::find(const std::string& name) const {
   return nullptr;
 }
 
-void complain_of_no_list() {
-  complain_of(errno, "Failed to get IB devices list", kNoDeviceRemedy);
+ibv_device* DeviceList::find(const std::string& name, const std::string& complaint) const {
+  ibv_device* device = find(name);
+  if (device == nullptr) complain(complaint, kNoDeviceRemedy);
+  return device;
 }
 
 }  // namespace verbena::rdma_core

@@ -12,7 +12,7 @@ namespace verbena::rdma_core {
 // exists, or while the device is open.
 class DeviceList {
  public:
-  DeviceList();  // on failure listed() is false and errno is set
+  DeviceList();  // reports a failure; listed() is false then
   ~DeviceList();
   DeviceList(const DeviceList&) = delete;
   DeviceList& operator=(const DeviceList&) = delete;
@@ -22,14 +22,13 @@ class DeviceList {
 
   // Returns the device named `name`, or the first one if `name` is empty. Returns null if there is none.
   ibv_device* find(const std::string& name) const;
+  // Does the same, but reports `complaint` and a remedy if there is none.
+  ibv_device* find(const std::string& name, const std::string& complaint) const;
 
  private:
   int count_ = 0;
   ibv_device** devices_;
 };
-
-// Reports, with errno, that the device list could not be read. Call it if listed() is false.
-void complain_of_no_list();
 
 // The remedy in messages about a missing device.
 inline constexpr const char* kNoDeviceRemedy =

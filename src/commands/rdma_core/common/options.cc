@@ -36,7 +36,7 @@ Grammar grammar_of(const std::vector<Option>& options) {
       grammar.names.push_back({each.name, each.has_value, nullptr, kFirst + static_cast<int>(i)});
     }
   }
-  grammar.names.push_back({});
+  if (!grammar.names.empty()) grammar.names.push_back({});
   return grammar;
 }
 
@@ -50,10 +50,10 @@ const Option* find(const std::vector<Option>& options, int found) {
 
 }  // namespace
 
-std::optional<long long> read_number(const std::string& word, long long least, long long most) {
+std::optional<long long> read_number(const std::string& word, long long least, long long most, int base) {
   char* end = nullptr;
   errno = 0;
-  const long long value = std::strtoll(word.c_str(), &end, 0);
+  const long long value = std::strtoll(word.c_str(), &end, base);
   const bool whole = !word.empty() && end == word.c_str() + word.size();
   if (!whole || errno != 0 || value < least || value > most) return std::nullopt;
   return value;
@@ -66,9 +66,20 @@ Option flag(char letter, const char* name, bool& given) {
           }};
 }
 
+Option last_flag(char letter, const char* name, bool& given) {
+  return {letter, name, false, [&given](const char*) {
+            given = true;
+            return Next::kStop;
+          }};
+}
+
 Option text(char letter, const char* name, std::string& value) {
-  return {letter, name, true, [&value](const char* word) {
-            value = word;
+  return taken(letter, name, [&value](const char* word) { value = word; });
+}
+
+Option taken(char letter, const char* name, std::function<void(const char*)> take) {
+  return {letter, name, true, [take = std::move(take)](const char* word) {
+            take(word);
             return Next::kGoOn;
           }};
 }
@@ -78,9 +89,9 @@ bool asks_for_json(int argc, char** argv) {
 }
 
 Option number_to(char letter, const char* name, long long least, long long most,
-                 std::function<void(long long)> take) {
+                 std::function<void(long long)> take, int base) {
   return {letter, name, true, [=](const char* word) {
-            const auto value = read_number(word, least, most);
+            const auto value = read_number(word, least, most, base);
             if (!value) {
               complain(verbena::format("{}: '{}' is not a number from {} to {}", shown(letter, name), word,
                                        least, most));
@@ -91,15 +102,17 @@ Option number_to(char letter, const char* name, long long least, long long most,
           }};
 }
 
-Parsed parse(int argc, char** argv, const std::vector<Option>& options) {
+Parsed parse(int argc, char** argv, const std::vector<Option>& options, bool quiet) {
   const Grammar grammar = grammar_of(options);
+  const option* names = grammar.names.empty() ? nullptr : grammar.names.data();
   Parsed parsed{Next::kGoOn, {}};
+  opterr = quiet ? 0 : 1;
   optind = 0;  // makes getopt_long() start over
   while (parsed.next == Next::kGoOn) {
-    const int found = getopt_long(argc, argv, grammar.letters.c_str(), grammar.names.data(), nullptr);
+    const int found = getopt_long(argc, argv, grammar.letters.c_str(), names, nullptr);
     if (found == -1) break;
-    const Option* taken = find(options, found);
-    parsed.next = taken ? taken->take(optarg) : Next::kWrong;
+    const Option* matched = find(options, found);
+    parsed.next = matched ? matched->take(optarg) : Next::kWrong;
   }
   parsed.operands.assign(argv + optind, argv + argc);
   return parsed;

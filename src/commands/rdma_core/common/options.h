@@ -25,19 +25,23 @@ struct Option {
   std::function<Next(const char* value)> take;
 };
 
-// Parses a number as strtoll(3) does with base 0. Returns nullopt for other words and numbers out of range.
-std::optional<long long> read_number(const std::string& word, long long least, long long most);
+// Parses a number as strtoll(3) does. Returns nullopt for other words and numbers out of range.
+std::optional<long long> read_number(const std::string& word, long long least, long long most, int base = 0);
 
 // Return an option that sets the variable `given` or `value`. The variable must outlive the option.
 Option flag(char letter, const char* name, bool& given);
+Option last_flag(char letter, const char* name, bool& given);  // parsing ends with this option
 Option text(char letter, const char* name, std::string& value);
+
+// Returns an option that passes its value to `take`.
+Option taken(char letter, const char* name, std::function<void(const char* value)> take);
 
 // Whether "--json" occurs anywhere. Needed for options that end the parsing, perhaps before "--json".
 bool asks_for_json(int argc, char** argv);
 
 // Returns an option that passes its number to `take`. Reports other words and numbers out of range.
 Option number_to(char letter, const char* name, long long least, long long most,
-                 std::function<void(long long)> take);
+                 std::function<void(long long)> take, int base = 0);
 
 template <class T>
 Option number(char letter, const char* name, T& value, long long least = std::numeric_limits<T>::min(),
@@ -51,8 +55,9 @@ struct Parsed {
   std::vector<std::string> operands;
 };
 
-// Parses a command line with getopt_long(3), which reports errors: letters may be bundled, long names
-// abbreviated, and operands may stand between options. Not thread-safe.
-Parsed parse(int argc, char** argv, const std::vector<Option>& options);
+// Parses a command line with getopt_long(3), which reports errors unless `quiet`: letters may be bundled,
+// long names abbreviated, and operands may stand between options. Without long names it is getopt(3) that
+// parses. Not thread-safe.
+Parsed parse(int argc, char** argv, const std::vector<Option>& options, bool quiet = false);
 
 }  // namespace verbena::rdma_core

@@ -9,7 +9,6 @@
 #include "commands/rdma_core/common/device_list.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/verbs/programs.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -89,15 +88,9 @@ int ibv_asyncwatch(int argc, char** argv) {
     return parsed.next == Next::kStop ? 0 : 1;
   }
   const DeviceList devices;
-  if (!devices.listed()) {
-    complain_of_no_list();
-    return 1;
-  }
-  ibv_device* device = devices.find(wanted);
-  if (device == nullptr) {
-    complain(verbena::format("IB device {} not found", wanted), kNoDeviceRemedy);
-    return 1;
-  }
+  if (!devices.listed()) return 1;
+  ibv_device* device = devices.find(wanted, verbena::format("IB device {} not found", wanted));
+  if (device == nullptr) return 1;
   const char* name = ibv_get_device_name(device);
   const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(ibv_open_device(device),
                                                                     ibv_close_device);

@@ -6,7 +6,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
-#include "commands/rdma_core/connections/addresses.h"
+#include "commands/rdma_core/connections/cm.h"
 
 namespace verbena::rdma_core {
 namespace {

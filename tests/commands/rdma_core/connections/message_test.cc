@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/connections/rping/message.h"
-
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "commands/rdma_core/connections/rping/session.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/connections/trial/node.h"
-
 #include <endian.h>
 #include <gtest/gtest.h>
+
+#include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/pingpong/address.h"
-
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "commands/rdma_core/verbs/pingpong/exchange.h"
 
 namespace verbena::rdma_core {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/pingpong/figures.h"
-
 #include <cstdio>
 
 #include <gtest/gtest.h>
+
+#include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
 namespace {

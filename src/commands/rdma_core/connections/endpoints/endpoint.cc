@@ -1,41 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/rdma_core/connections/endpoints/endpoint.h"
 
-#include <cerrno>
+#include <cctype>
 #include <cstring>
-#include <functional>
+#include <vector>
 
 #include <endian.h>
-#include <netdb.h>
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/addresses.h"
-#include "commands/rdma_core/connections/events.h"
+#include "commands/rdma_core/connections/cm.h"
+#include "commands/rdma_core/connections/command_line.h"
 
 namespace verbena::rdma_core {
 
-int find_addresses(const std::string& node, const std::string& port, const rdma_addrinfo& hints,
-                   const Output& output, AddressInfo& found) {
-  rdma_addrinfo* list = nullptr;
-  const int error = rdma_getaddrinfo(node.empty() ? nullptr : node.c_str(), port.c_str(), &hints, &list);
-  const int reason = errno;
-  if (error == 0) {
-    found.reset(list);
-    return 0;
-  }
-  tell_failure(output, verbena::format("rdma_getaddrinfo: {}", gai_strerror(error)),
-               error == -1 ? remedy_for_errno(reason) : "");
-  return error;
+namespace {
+
+Next take_type(const char* word, EndpointLine& line) {
+  const int letter = std::tolower(static_cast<unsigned char>(word[0]));
+  line.shared = line.shared || letter == 'x';
+  return letter == 'x' || letter == 'r' ? Next::kGoOn : Next::kWrong;
 }
 
-int call_failed(const char* call) {
-  const int error = errno;
-  const char* remedy = remedy_for_errno(error);
-  if (error == ECONNREFUSED) remedy = remedy_for(RDMA_CM_EVENT_REJECTED);
-  if (error == ETIMEDOUT) remedy = remedy_for(RDMA_CM_EVENT_UNREACHABLE);
-  complain_of(error, call, remedy);
-  return -1;
+}  // namespace
+
+int run(const EndpointProgram& program, int argc, char** argv) {
+  EndpointLine line;
+  std::vector<Option> options = {text('p', nullptr, line.port)};
+  if (program.server != nullptr) {
+    line.server = program.server;
+    options.push_back(text('s', nullptr, line.server));
+  }
+  if (program.extended) {
+    options.push_back({'c', nullptr, true, [&](const char* word) { return take_type(word, line); }});
+  }
+  const Letters letters = parse_letters(argc, argv, options);
+  if (letters.next != Next::kGoOn) return print_usage(program.name, argv[0], letters.next);
+  Output output(letters.json);
+  output.object()["program"] = program.name;
+  if (program.extended) output.object()["communication"] = line.shared ? "XRC" : "RC";
+  const char* name = program.extended ? argv[0] : program.name;
+  output.text("%s: start\n", name);
+  const int status = program.perform(line, output);
+  output.text("%s: end %d\n", name, status);
+  if (status == 0) output.finish();
+  return status;
+}
+
+int make_endpoint(const EndpointLine& line, const rdma_addrinfo& hints, ibv_qp_init_attr& wanted,
+                  const Output& output, Endpoint& made) {
+  const bool passive = (hints.ai_flags & RAI_PASSIVE) != 0;
+  AddressInfo addresses;
+  const int error =
+      find_addresses(passive ? line.server : "", passive ? "" : line.server, line.port, hints, addresses);
+  if (error != 0) {
+    tell_lookup_failure(output, "rdma_getaddrinfo", error);
+    return error;
+  }
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_ep(&id, addresses.get(), nullptr, &wanted) != 0) return failed("rdma_create_ep");
+  made.reset(id);
+  return 0;
+}
+
+int await_client(rdma_cm_id* listener, Endpoint& client) {
+  rdma_cm_id* id = nullptr;
+  if (rdma_listen(listener, 0) != 0) return failed("rdma_listen");
+  if (rdma_get_request(listener, &id) != 0) return failed("rdma_get_request");
+  client.reset(id);
+  return 0;
 }
 
 int await_completion(rdma_cm_id* id, int (*call)(rdma_cm_id*, ibv_wc*), const char* name) {
@@ -43,7 +76,7 @@ int await_completion(rdma_cm_id* id, int (*call)(rdma_cm_id*, ibv_wc*), const ch
   int found = 0;
   while ((found = call(id, &completion)) == 0) {
   }
-  if (found < 0) return call_failed(name);
+  if (found < 0) return failed(name);
   if (completion.status == IBV_WC_SUCCESS) return 0;
   complain(verbena::format("{}: {}", name, ibv_wc_status_str(completion.status)),
            "the other end is gone, or did not take the message");
@@ -57,21 +90,9 @@ std::optional<uint32_t> shared_queue_number(std::span<const uint8_t> private_dat
   return be32toh(number);
 }
 
-int framed(const char* name, Output& output, const std::function<int()>& run) {
-  output.text("%s: start\n", name);
-  const int status = run();
-  output.text("%s: end %d\n", name, status);
-  if (status == 0) output.finish();
-  return status;
-}
-
 void describe(rdma_cm_id* id, Output& output) {
-  auto& object = output.object();
-  object["device"] = id->verbs != nullptr ? ibv_get_device_name(id->verbs->device) : "";
-  object["local"] = shown(rdma_get_local_addr(id));
-  object["peer"] = shown(rdma_get_peer_addr(id));
-  object["qp_number"] = id->qp != nullptr ? id->qp->qp_num : 0;
-  object["message_bytes"] = sizeof(Message);
+  output.object().update(described(id, id->qp));
+  output.object()["message_bytes"] = sizeof(Message);
 }
 
 }  // namespace verbena::rdma_core

@@ -3,13 +3,12 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/handles.h"
+#include "commands/rdma_core/connections/cm.h"
 
 namespace verbena::rdma_core {
 
@@ -18,24 +17,40 @@ namespace verbena::rdma_core {
 
 using Message = std::array<uint8_t, 16>;
 
-// Reports that the function named `call` failed, with errno and a remedy. Returns -1.
-int call_failed(const char* call);
+// The options of the four programs.
+struct EndpointLine {
+  std::string server;
+  std::string port = "7471";
+  bool shared = false;  // XRC
+};
 
-// Calls rdma_getaddrinfo() for `node` (none if empty) and `port`, and stores the result in `found`. Returns
-// 0, or the exit status after reporting the error.
-int find_addresses(const std::string& node, const std::string& port, const rdma_addrinfo& hints,
-                   const Output& output, AddressInfo& found);
+struct EndpointProgram {
+  const char* name;
+  const char* server;  // default of -s; null if the program has no such option
+  bool extended;       // has -c, the communication type, and names itself as it was called
+  int (*perform)(const EndpointLine& line, Output& output);
+};
 
-// Waits for a completion with `call`, which is rdma_get_send_comp() or rdma_get_recv_comp(). Returns 0 if the
-// completion is successful, or -1 after reporting the error. `name` is the function's name in the message.
+// Parses the command line, and calls perform() between "NAME: start" and "NAME: end STATUS". Prints the JSON
+// object if the status is 0. Returns the status.
+int run(const EndpointProgram& program, int argc, char** argv);
+
+// The functions below return 0, or the exit status after reporting the error.
+
+// Creates an endpoint for the server's address: that of a listener if `hints` has RAI_PASSIVE. `wanted` then
+// has the attributes that its queue pair got.
+int make_endpoint(const EndpointLine& line, const rdma_addrinfo& hints, ibv_qp_init_attr& wanted,
+                  const Output& output, Endpoint& made);
+
+// Listens with an endpoint of make_endpoint(), and waits for a client.
+int await_client(rdma_cm_id* listener, Endpoint& client);
+
+// Waits for a completion with `call`, which is rdma_get_send_comp() or rdma_get_recv_comp(). `name` is the
+// function's name in the message.
 int await_completion(rdma_cm_id* id, int (*call)(rdma_cm_id*, ibv_wc*), const char* name);
 
 // Decodes the number of the shared receive queue in a server's private data. Returns nullopt if too short.
 std::optional<uint32_t> shared_queue_number(std::span<const uint8_t> private_data);
-
-// Prints "NAME: start", calls `run`, and prints "NAME: end STATUS". Prints the JSON object if the status is
-// 0. Returns the status.
-int framed(const char* name, Output& output, const std::function<int()>& run);
 
 // Adds the endpoint's device, addresses, queue pair number and message size to the JSON object.
 void describe(rdma_cm_id* id, Output& output);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma_client and rdma_server: send one message in each direction.
 #include <cerrno>
-#include <cstdio>
 
 #include <rdma/rdma_verbs.h>
 
+#include "commands/rdma_core/connections/cm.h"
 #include "commands/rdma_core/connections/endpoints/endpoint.h"
-#include "commands/rdma_core/connections/letters.h"
-#include "commands/rdma_core/connections/programs.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -36,20 +34,20 @@ class Messages {
       output_.text("%s: device doesn't support IBV_SEND_INLINE, using sge sends\n", name_);
     }
     received_region_.reset(rdma_reg_msgs(id, received_.data(), received_.size()));
-    if (!received_region_) return call_failed("rdma_reg_msgs for recv_msg");
+    if (!received_region_) return failed("rdma_reg_msgs for recv_msg");
     if ((send_flags_ & IBV_SEND_INLINE) == 0) {
       sent_region_.reset(rdma_reg_msgs(id, sent_.data(), sent_.size()));
-      if (!sent_region_) return call_failed("rdma_reg_msgs for send_msg");
+      if (!sent_region_) return failed("rdma_reg_msgs for send_msg");
     }
     if (rdma_post_recv(id, nullptr, received_.data(), received_.size(), received_region_.get()) != 0) {
-      return call_failed("rdma_post_recv");
+      return failed("rdma_post_recv");
     }
     return 0;
   }
 
   int send() {
     if (rdma_post_send(id_, nullptr, sent_.data(), sent_.size(), sent_region_.get(), send_flags_) != 0) {
-      return call_failed("rdma_post_send");
+      return failed("rdma_post_send");
     }
     return await_completion(id_, rdma_get_send_comp, "rdma_get_send_comp");
   }
@@ -67,25 +65,16 @@ class Messages {
   Region received_region_;
 };
 
-struct Line {
-  std::string server;
-  std::string port = "7471";
-};
-
-int call(const Line& line, Output& output) {
+int call(const EndpointLine& line, Output& output) {
   rdma_addrinfo hints = {};
   hints.ai_port_space = RDMA_PS_TCP;
-  AddressInfo addresses;
-  if (const int error = find_addresses(line.server, line.port, hints, output, addresses); error != 0) {
-    return error;
-  }
   ibv_qp_init_attr wanted = Messages::queue_pair();
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_ep(&id, addresses.get(), nullptr, &wanted) != 0) return call_failed("rdma_create_ep");
-  const Endpoint endpoint(id);
+  Endpoint endpoint;
+  if (const int error = make_endpoint(line, hints, wanted, output, endpoint); error != 0) return error;
+  rdma_cm_id* id = endpoint.get();
   Messages messages("rdma_client", output);
   if (const int status = messages.prepare(id, wanted.cap.max_inline_data); status != 0) return status;
-  if (rdma_connect(id, nullptr) != 0) return call_failed("rdma_connect");
+  if (rdma_connect(id, nullptr) != 0) return failed("rdma_connect");
   describe(id, output);
   int status = messages.send();
   if (status == 0) status = messages.receive();
@@ -93,28 +82,23 @@ int call(const Line& line, Output& output) {
   return status;
 }
 
-int serve(const Line& line, Output& output) {
+int serve(const EndpointLine& line, Output& output) {
   rdma_addrinfo hints = {};
   hints.ai_flags = RAI_PASSIVE;
   hints.ai_port_space = RDMA_PS_TCP;
-  AddressInfo addresses;
-  if (const int error = find_addresses(line.server, line.port, hints, output, addresses); error != 0) {
-    return error;
-  }
   ibv_qp_init_attr wanted = Messages::queue_pair();
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_ep(&id, addresses.get(), nullptr, &wanted) != 0) return call_failed("rdma_create_ep");
-  const Endpoint listener(id);
-  if (rdma_listen(listener.get(), 0) != 0) return call_failed("rdma_listen");
-  if (rdma_get_request(listener.get(), &id) != 0) return call_failed("rdma_get_request");
-  const Endpoint endpoint(id);
+  Endpoint listener;
+  Endpoint endpoint;
+  if (const int error = make_endpoint(line, hints, wanted, output, listener); error != 0) return error;
+  if (const int status = await_client(listener.get(), endpoint); status != 0) return status;
+  rdma_cm_id* id = endpoint.get();
   ibv_qp_attr ignored = {};
   ibv_qp_init_attr made = {};
   errno = ibv_query_qp(id->qp, &ignored, IBV_QP_CAP, &made);
-  if (errno != 0) return call_failed("ibv_query_qp");
+  if (errno != 0) return failed("ibv_query_qp");
   Messages messages("rdma_server", output);
   if (const int status = messages.prepare(id, made.cap.max_inline_data); status != 0) return status;
-  if (rdma_accept(id, nullptr) != 0) return call_failed("rdma_accept");
+  if (rdma_accept(id, nullptr) != 0) return failed("rdma_accept");
   describe(id, output);
   int status = messages.receive();
   if (status == 0) status = messages.send();
@@ -122,33 +106,14 @@ int serve(const Line& line, Output& output) {
   return status;
 }
 
-int run(int argc, char** argv, const char* name, const char* server, int (*perform)(const Line&, Output&)) {
-  Line line;
-  line.server = server;
-  const Letters letters =
-      parse_letters(argc, argv, {text('s', nullptr, line.server), text('p', nullptr, line.port)});
-  if (letters.next != Next::kGoOn) {
-    std::printf("usage: %s\n", argv[0]);
-    std::printf("\t[-s server_address]\n");
-    std::printf("\t[-p port_number]\n");
-    std::printf("%s", kJsonUsage);
-    if (letters.next == Next::kWrong) return 1;
-    print_help(name);
-    return 0;
-  }
-  Output output(letters.json);
-  output.object()["program"] = name;
-  return framed(name, output, [&] { return perform(line, output); });
-}
-
 }  // namespace
 
 int rdma_client(int argc, char** argv) {
-  return run(argc, argv, "rdma_client", "127.0.0.1", call);
+  return run({"rdma_client", "127.0.0.1", false, call}, argc, argv);
 }
 
 int rdma_server(int argc, char** argv) {
-  return run(argc, argv, "rdma_server", "0.0.0.0", serve);
+  return run({"rdma_server", "0.0.0.0", false, serve}, argc, argv);
 }
 
 }  // namespace verbena::rdma_core

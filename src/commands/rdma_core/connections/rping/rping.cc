@@ -11,9 +11,8 @@
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/addresses.h"
-#include "commands/rdma_core/connections/letters.h"
-#include "commands/rdma_core/connections/programs.h"
+#include "commands/rdma_core/connections/cm.h"
+#include "commands/rdma_core/connections/command_line.h"
 #include "commands/rdma_core/connections/rping/session.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
@@ -34,53 +33,32 @@ struct PingLine {
   int status = 0;  // error in an option's value
 };
 
-void print_rping_usage() {
-  std::printf("rping -s [-vVd] [-S size] [-C count] [-a addr] [-p port]\n");
-  std::printf("rping -c [-vVd] [-S size] [-C count] [-I addr] -a addr [-p port]\n");
-  std::printf("\t-c\t\tclient side\n");
-  std::printf("\t-I\t\tSource address to bind to for client.\n");
-  std::printf("\t-s\t\tserver side.  To bind to any address with IPv6 use -a ::0\n");
-  std::printf("\t-v\t\tdisplay ping data to stdout\n");
-  std::printf("\t-V\t\tvalidate ping data\n");
-  std::printf("\t-d\t\tdebug printfs\n");
-  std::printf("\t-S size \tping data size\n");
-  std::printf("\t-C count\tping count times\n");
-  std::printf("\t-a addr\t\taddress\n");
-  std::printf("\t-p port\t\tport\n");
-  std::printf("\t-P\t\tpersistent server mode allowing multiple connections\n");
-  std::printf("\t-q\t\tuse self-created, self-modified QP\n");
-  std::printf("\t--json\t\tprint the result as JSON\n");
-}
-
-Next take_address(const char* word, sockaddr_storage& address, int& status) {
+void take_address(const char* word, sockaddr_storage& address, int& status) {
   const int error = find_host(word, address);
-  if (error == 0) return Next::kGoOn;
+  if (error == 0) return;
   std::printf("getaddrinfo failed (%s) - invalid hostname or IP address\n", gai_strerror(error));
   status = error;
-  return Next::kGoOn;
 }
 
-Next take_bytes(const char* word, PingLine& line) {
+void take_bytes(const char* word, PingLine& line) {
   const auto bytes = read_number(word, INT64_MIN, INT64_MAX);
-  if (!bytes || *bytes < kLeastPingBytes || *bytes > kMaxPingBytes - 1) {
-    complain(verbena::format("Invalid size {} (valid range is {} to {})",
-                             bytes ? std::to_string(*bytes) : word, kLeastPingBytes, kMaxPingBytes));
-    line.status = EINVAL;
-    return Next::kGoOn;
+  if (bytes && *bytes >= kLeastPingBytes && *bytes < kMaxPingBytes) {
+    line.plan.bytes = static_cast<int>(*bytes);
+    return;
   }
-  line.plan.bytes = static_cast<int>(*bytes);
-  return Next::kGoOn;
+  complain(verbena::format("Invalid size {} (valid range is {} to {})", bytes ? std::to_string(*bytes) : word,
+                           kLeastPingBytes, kMaxPingBytes));
+  line.status = EINVAL;
 }
 
-Next take_count(const char* word, PingLine& line) {
+void take_count(const char* word, PingLine& line) {
   const auto count = read_number(word, INT64_MIN, INT64_MAX);
-  if (!count || *count < 0 || *count > INT32_MAX) {
-    complain(verbena::format("Invalid count {}", count ? std::to_string(*count) : word));
-    line.status = EINVAL;
-    return Next::kGoOn;
+  if (count && *count >= 0 && *count <= INT32_MAX) {
+    line.plan.count = static_cast<int>(*count);
+    return;
   }
-  line.plan.count = static_cast<int>(*count);
-  return Next::kGoOn;
+  complain(verbena::format("Invalid count {}", count ? std::to_string(*count) : word));
+  line.status = EINVAL;
 }
 
 Option role(char letter, bool server, PingLine& line) {
@@ -93,19 +71,18 @@ Option role(char letter, bool server, PingLine& line) {
 
 std::vector<Option> options_of(PingLine& line) {
   PingPlan& plan = line.plan;
-  return {
-      {'a', nullptr, true, [&](const char* word) { return take_address(word, line.address, line.status); }},
-      {'I', nullptr, true, [&](const char* word) { return take_address(word, line.source, line.status); }},
-      {'S', nullptr, true, [&](const char* word) { return take_bytes(word, line); }},
-      {'C', nullptr, true, [&](const char* word) { return take_count(word, line); }},
-      number('p', nullptr, line.port),
-      role('s', true, line),
-      role('c', false, line),
-      flag('P', nullptr, plan.persistent),
-      flag('v', nullptr, plan.verbose),
-      flag('V', nullptr, plan.validate),
-      flag('d', nullptr, plan.debug),
-      flag('q', nullptr, plan.own_queue_pair)};
+  return {taken('a', nullptr, [&](const char* word) { take_address(word, line.address, line.status); }),
+          taken('I', nullptr, [&](const char* word) { take_address(word, line.source, line.status); }),
+          taken('S', nullptr, [&](const char* word) { take_bytes(word, line); }),
+          taken('C', nullptr, [&](const char* word) { take_count(word, line); }),
+          number('p', nullptr, line.port),
+          role('s', true, line),
+          role('c', false, line),
+          flag('P', nullptr, plan.persistent),
+          flag('v', nullptr, plan.verbose),
+          flag('V', nullptr, plan.validate),
+          flag('d', nullptr, plan.debug),
+          flag('q', nullptr, plan.own_queue_pair)};
 }
 
 void set_port(sockaddr_storage& address, uint16_t port) {
@@ -135,6 +112,20 @@ int report(const Session& session, const PingPlan& plan, double seconds) {
   return 0;
 }
 
+// Connects or accepts, pings until the end, and reports the result. Returns the exit status.
+int perform(Session& session, const PingPlan& plan) {
+  if (plan.server ? !session.accept() : !session.connect()) {
+    if (!session.failed_by_event()) complain("connect error -1");
+    return kFailed;
+  }
+  const Stopwatch watch;
+  const bool done = plan.server ? session.serve() : session.ping();
+  const double seconds = watch.seconds();
+  if (!done) complain(verbena::format("rping {} failed: -1", plan.server ? "server" : "client"));
+  session.disconnect();
+  return done ? report(session, plan, seconds) : kFailed;
+}
+
 int run_client(PingLine& line, rdma_event_channel* channel, rdma_cm_id* id) {
   Session session(line.plan, channel, id);
   sockaddr* source = line.source.ss_family != 0 ? generic(line.source) : nullptr;
@@ -143,47 +134,25 @@ int run_client(PingLine& line, rdma_event_channel* channel, rdma_cm_id* id) {
   }
   if (!session.await(Step::kRouteResolved, "ROUTE_RESOLVED")) return kFailed;
   session.debug("rdma_resolve_addr - rdma_resolve_route successful\n");
-  if (!session.prepare()) return kFailed;
-  if (!session.connect()) {
-    if (!session.failed_by_event()) complain("connect error -1");
-    return kFailed;
-  }
-  const Stopwatch watch;
-  const bool done = session.ping();
-  const double seconds = watch.seconds();
-  if (!done) complain("rping client failed: -1");
-  session.disconnect();
-  return done ? report(session, line.plan, seconds) : kFailed;
+  return session.prepare() ? perform(session, line.plan) : kFailed;
 }
 
 // Serves one connection from its request to its end.
 int serve(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id) {
   Session session(plan, channel, id);
-  if (!session.prepare()) {
-    rdma_reject(id, nullptr, 0);
-    return kFailed;
-  }
-  if (!session.accept()) {
-    if (!session.failed_by_event()) complain("connect error -1");
-    return kFailed;
-  }
-  const Stopwatch watch;
-  const bool done = session.serve();
-  const double seconds = watch.seconds();
-  if (!done) complain("rping server failed: -1");
-  session.disconnect();
-  return done ? report(session, plan, seconds) : kFailed;
+  if (session.prepare()) return perform(session, plan);
+  rdma_reject(id, nullptr, 0);
+  return kFailed;
 }
 
 // Waits for the next connection request and returns its id. Null after an error.
 rdma_cm_id* next_request(rdma_event_channel* channel) {
   while (true) {
-    rdma_cm_event* event = nullptr;
-    if (rdma_get_cm_event(channel, &event) != 0) {
+    const Event event = next_event(channel);
+    if (!event) {
       failed("rdma_get_cm_event");
       return nullptr;
     }
-    const Event owned(event);
     if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) return event->id;
     if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
       complain("cma detected device removal!!!!");
@@ -224,16 +193,8 @@ int rping(int argc, char** argv) {
   PingLine line;
   line.address.ss_family = AF_INET;
   const Letters letters = parse_letters(argc, argv, options_of(line), true);
-  if (letters.next == Next::kStop) {
-    print_rping_usage();
-    print_help("rping");
-    return 0;
-  }
   if (letters.next == Next::kGoOn && line.status != 0) return line.status;
-  if (letters.next == Next::kWrong || !line.has_role) {
-    print_rping_usage();
-    return EINVAL;
-  }
+  if (letters.next != Next::kGoOn || !line.has_role) return print_usage("rping", argv[0], letters.next);
   line.plan.json = letters.json;
   set_port(line.address, line.port);
   const Channel channel = first_channel();

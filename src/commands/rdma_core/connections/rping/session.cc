@@ -1,27 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
-// Construction and destruction of a session.
 #include "commands/rdma_core/connections/rping/session.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
+
+#include <endian.h>
+#include <poll.h>
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/addresses.h"
+#include "commands/rdma_core/connections/cm.h"
 
 namespace verbena::rdma_core {
+
+namespace {
+
+struct Wire {
+  uint64_t address;
+  uint32_t key;
+  uint32_t bytes;
+};
+static_assert(sizeof(Wire) == kAdvertisementBytes);
+
+constexpr char kFirst = 'A';
+constexpr char kLast = 'z';
+constexpr int kLetters = kLast - kFirst + 1;
+
+}  // namespace
+
+AdvertisementBytes encode(const Advertisement& advertisement) {
+  const Wire wire = {htobe64(advertisement.address), htobe32(advertisement.key),
+                     htobe32(advertisement.bytes)};
+  AdvertisementBytes message;
+  std::memcpy(message.data(), &wire, sizeof wire);
+  return message;
+}
+
+std::optional<Advertisement> decode(std::span<const uint8_t> message) {
+  if (message.size() != kAdvertisementBytes) return std::nullopt;
+  Wire wire;
+  std::memcpy(&wire, message.data(), sizeof wire);
+  return Advertisement{be64toh(wire.address), be32toh(wire.key), be32toh(wire.bytes)};
+}
+
+std::string_view text_of(std::span<const char> ping) {
+  return {ping.begin(), std::find(ping.begin(), ping.end(), '\0')};
+}
+
+void write_ping(std::span<char> buffer, int number) {
+  if (buffer.empty()) return;
+  const int named = std::snprintf(buffer.data(), buffer.size(), "rdma-ping-%d: ", number);
+  int letter = number % kLetters;
+  for (size_t i = static_cast<size_t>(std::max(named, 0)); i < buffer.size(); ++i) {
+    buffer[i] = static_cast<char>(kFirst + letter);
+    letter = (letter + 1) % kLetters;
+  }
+  buffer.back() = '\0';
+}
+
 namespace {
 
 constexpr int kSendDepth = 16;
 constexpr int kWholeAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+constexpr int kMilliseconds = 10000;
+
+bool refused(const char* what, int error) {
+  complain(verbena::format("{} error {}", what, error), std::strerror(error));
+  return false;
+}
+
+int length_of(std::string_view text) {
+  return static_cast<int>(text.size());
+}
 
 }  // namespace
 
-Session::Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id)
-    : plan_(plan), channel_(channel), id_(id) {}
-
-Session::~Session() = default;
+// Construction and destruction.
 
 void Session::debug(const char* format, ...) const {
   if (!plan_.debug) return;
@@ -141,17 +200,260 @@ bool Session::disconnect() {
   const bool was_there = step_ != Step::kDisconnected;
   if (rdma_disconnect(id_) != 0) return false;
   // Wait for the peer's reply; librdmacm generates the event if none comes.
-  while (was_there && step_ != Step::kDisconnected && step_ != Step::kError && progress()) {
+  while (was_there && !at_end() && progress()) {
   }
   return true;
 }
 
 nlohmann::ordered_json Session::description() const {
-  const ibv_qp* pair = own_pair_ ? own_pair_.get() : id_->qp;
-  return {{"device", id_->verbs != nullptr ? ibv_get_device_name(id_->verbs->device) : ""},
-          {"local", shown(rdma_get_local_addr(id_))},
-          {"peer", shown(rdma_get_peer_addr(id_))},
-          {"qp_number", pair != nullptr ? pair->qp_num : 0}};
+  return described(id_, queue_pair());
+}
+
+// Events of librdmacm, and completions.
+
+bool Session::missed(const char* name) const {
+  if (!failed_by_event_) complain(verbena::format("wait for {} state {}", name, static_cast<int>(step_)));
+  return false;
+}
+
+bool Session::await(Step wanted, const char* name) {
+  while (step_ != wanted) {
+    if (at_end() || !progress()) return missed(name);
+  }
+  return true;
+}
+
+bool Session::await_connected() {
+  while (!established_ && step_ != Step::kReadAdvertised) {
+    if (at_end() || !progress()) return missed("CONNECTED");
+  }
+  return true;
+}
+
+bool Session::progress() {
+  std::array<pollfd, 2> listened = {{{channel_->fd, POLLIN, 0}, {-1, POLLIN, 0}}};
+  if (completions_) listened[1].fd = completions_->fd;
+  int ready = poll(listened.data(), listened.size(), kMilliseconds);
+  if (ready == 0) {
+    complain(
+        verbena::format("still waiting for the {}, which says nothing", plan_.server ? "client" : "server"));
+    ready = poll(listened.data(), listened.size(), -1);
+  }
+  if (ready < 0) return errno == EINTR || failed("poll") == 0;
+  // Handle completions before the event: messages that arrived before the disconnect must not be lost.
+  if (listened[1].revents != 0) take_completions();
+  if (listened[0].revents == 0) return true;
+  const Event event = next_event(channel_);
+  if (!event) return failed("rdma_get_cm_event") == 0;
+  if (completions_ && event->event == RDMA_CM_EVENT_DISCONNECTED) take_completions();
+  take_event(*event);
+  return true;
+}
+
+void Session::fail(const std::string& sentence, const std::string& remedy) {
+  complain(sentence, remedy);
+  step_ = Step::kError;
+}
+
+void Session::take_event(const rdma_cm_event& event) {
+  debug("cma_event type %s cma_id %p (%s)\n", rdma_event_str(event.event), static_cast<void*>(event.id),
+        plan_.server ? "child" : "parent");
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      step_ = Step::kAddressResolved;
+      if (rdma_resolve_route(id_, kResolveMilliseconds) != 0) {
+        failed("rdma_resolve_route");
+        step_ = Step::kError;
+      }
+      return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      step_ = Step::kRouteResolved;
+      return;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      debug("CONNECT_RESPONSE\n");
+      step_ = Step::kConnected;
+      return;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      debug("ESTABLISHED\n");
+      established_ = true;
+      if (!plan_.server) step_ = Step::kConnected;
+      return;
+    case RDMA_CM_EVENT_DISCONNECTED:
+      complain(verbena::format("{} DISCONNECT EVENT...", plan_.server ? "server" : "client"));
+      step_ = Step::kDisconnected;
+      return;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_REJECTED:
+      failed_by_event_ = true;
+      fail(verbena::format("cma event {}, error {}", rdma_event_str(event.event), event.status),
+           remedy_for(event.event));
+      return;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      failed_by_event_ = true;
+      fail("cma detected device removal!!!!");
+      return;
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      return;
+    default:
+      complain(verbena::format("unhandled event: {}, ignoring", rdma_event_str(event.event)));
+  }
+}
+
+void Session::take_completions() {
+  pollfd listened = {completions_->fd, POLLIN, 0};
+  if (poll(&listened, 1, 0) == 1) {
+    ibv_cq* queue = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(completions_.get(), &queue, &context) != 0) return fail("Failed to get cq event!");
+    ibv_ack_cq_events(queue, 1);
+    if (ibv_req_notify_cq(queue_.get(), 0) != 0) return fail("Failed to set notify!");
+  }
+  ibv_wc completion;
+  int found = 0;
+  while ((found = ibv_poll_cq(queue_.get(), 1, &completion)) == 1) take(completion);
+  if (found < 0) fail(verbena::format("poll error {}", found));
+}
+
+void Session::take(const ibv_wc& completion) {
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) return;  // the connection ends; an event follows
+  if (completion.status != IBV_WC_SUCCESS) {
+    return fail(verbena::format("cq completion failed status {}", static_cast<int>(completion.status)),
+                ibv_wc_status_str(completion.status));
+  }
+  switch (completion.opcode) {
+    case IBV_WC_SEND:
+      debug("send completion\n");
+      return;
+    case IBV_WC_RDMA_WRITE:
+      debug("rdma write completion\n");
+      step_ = Step::kWriteComplete;
+      return;
+    case IBV_WC_RDMA_READ:
+      debug("rdma read completion\n");
+      step_ = Step::kReadComplete;
+      return;
+    case IBV_WC_RECV:
+      debug("recv completion\n");
+      take_message(completion);
+      if (step_ != Step::kError && !post_receive()) step_ = Step::kError;
+      return;
+    default:
+      fail(verbena::format("unknown completion {}", static_cast<int>(completion.opcode)));
+  }
+}
+
+void Session::take_message(const ibv_wc& completion) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(received_.bytes.data());
+  const auto message =
+      completion.byte_len <= kAdvertisementBytes ? decode({bytes, completion.byte_len}) : std::nullopt;
+  if (!message) {
+    fail(verbena::format("Received bogus data, size {}", completion.byte_len), "the other end is no rping");
+    return;
+  }
+  if (!plan_.server) {
+    step_ = step_ == Step::kReadAdvertised ? Step::kWriteAdvertised : Step::kWriteComplete;
+    return;
+  }
+  other_ = *message;
+  debug("Received rkey %x addr %" PRIx64 " len %d from peer\n", other_.key, other_.address, other_.bytes);
+  const bool first = step_ <= Step::kConnected || step_ == Step::kWriteComplete;
+  step_ = first ? Step::kReadAdvertised : Step::kWriteAdvertised;
+}
+
+// The rounds of both ends: their requests and the order of these.
+
+bool Session::post_receive() {
+  const int error = rdma_core::post_receive(
+      queue_pair(),
+      {reinterpret_cast<uintptr_t>(received_.bytes.data()), kAdvertisementBytes, received_.region->lkey});
+  return error == 0 || refused("post recv", error);
+}
+
+bool Session::post(ibv_wr_opcode opcode, const Buffer& buffer, size_t bytes) {
+  ibv_send_wr request = {};
+  request.opcode = opcode;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma = {other_.address, other_.key};
+  const int error = post_send(
+      queue_pair(),
+      {reinterpret_cast<uintptr_t>(buffer.bytes.data()), static_cast<uint32_t>(bytes), buffer.region->lkey},
+      request);
+  return error == 0 || refused("post send", error);
+}
+
+void Session::advertise(const Buffer& buffer) {
+  const Advertisement said = {reinterpret_cast<uintptr_t>(buffer.bytes.data()), buffer.region->rkey,
+                              static_cast<uint32_t>(plan_.bytes)};
+  const AdvertisementBytes message = encode(said);
+  std::copy(message.begin(), message.end(), sent_.bytes.begin());
+  debug("RDMA addr %" PRIx64 " rkey %x len %d\n", said.address, said.key, said.bytes);
+}
+
+bool Session::fits() const {
+  if (other_.bytes <= sink_.bytes.size()) return true;
+  complain(verbena::format("a ping of {} bytes does not fit into {}", other_.bytes, sink_.bytes.size()),
+           "give the server the client's -S");
+  return false;
+}
+
+bool Session::serve() {
+  while (step_ != Step::kDisconnected) {
+    if (!mirror() && step_ != Step::kDisconnected) return false;
+  }
+  return true;
+}
+
+bool Session::mirror() {
+  if (!await(Step::kReadAdvertised, "RDMA_READ_ADV")) return false;
+  debug("server received sink adv\n");
+  if (!fits() || !post(IBV_WR_RDMA_READ, sink_, other_.bytes)) return false;
+  debug("server posted rdma read req \n");
+  if (!await(Step::kReadComplete, "RDMA_READ_COMPLETE")) return false;
+  debug("server received read complete\n");
+  const std::string_view text = text_of(sink_.bytes);
+  if (plan_.verbose && !plan_.json) std::printf("server ping data: %.*s\n", length_of(text), text.data());
+  if (!post_message()) return false;
+  debug("server posted go ahead\n");
+
+  if (!await(Step::kWriteAdvertised, "RDMA_WRITE_ADV")) return false;
+  debug("server received sink adv\n");
+  const size_t bytes = std::min(text.size() + 1, sink_.bytes.size());
+  debug("rdma write from lkey %x laddr %" PRIxPTR " len %zu\n", sink_.region->lkey,
+        reinterpret_cast<uintptr_t>(sink_.bytes.data()), bytes);
+  if (!post(IBV_WR_RDMA_WRITE, sink_, bytes)) return false;
+  if (!await(Step::kWriteComplete, "RDMA_WRITE_COMPLETE")) return false;
+  debug("server rdma write complete \n");
+  if (!post_message()) return false;
+  debug("server posted go ahead\n");
+  ++pings_;
+  return true;
+}
+
+bool Session::ping() {
+  for (int number = 0; plan_.count == 0 || number < plan_.count; ++number) {
+    if (!round(number)) return step_ == Step::kDisconnected;
+  }
+  return true;
+}
+
+bool Session::round(int number) {
+  step_ = Step::kReadAdvertised;
+  write_ping(source_.bytes, number);
+  advertise(source_);
+  if (!post_message() || !await(Step::kWriteAdvertised, "RDMA_WRITE_ADV")) return false;
+  advertise(sink_);
+  if (!post_message() || !await(Step::kWriteComplete, "RDMA_WRITE_COMPLETE")) return false;
+  if (plan_.validate && source_.bytes != sink_.bytes) {
+    complain("data mismatch!");
+    return false;
+  }
+  const std::string_view text = text_of(sink_.bytes);
+  if (plan_.verbose && !plan_.json) std::printf("ping data: %.*s\n", length_of(text), text.data());
+  ++pings_;
+  return true;
 }
 
 }  // namespace verbena::rdma_core

@@ -1,16 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/events.h"
-#include "commands/rdma_core/connections/handles.h"
-#include "commands/rdma_core/connections/rping/message.h"
+#include "commands/rdma_core/connections/cm.h"
 
 namespace verbena::rdma_core {
+
+// The location of a buffer, which a client of rping sends as 16 bytes with numbers in network order.
+struct Advertisement {
+  uint64_t address;
+  uint32_t key;
+  uint32_t bytes;
+};
+
+constexpr size_t kAdvertisementBytes = 16;
+using AdvertisementBytes = std::array<uint8_t, kAdvertisementBytes>;
+
+AdvertisementBytes encode(const Advertisement& advertisement);
+
+// Decodes a message from the peer. Returns nullopt if its length is wrong.
+std::optional<Advertisement> decode(std::span<const uint8_t> message);
+
+// Returns the text of a received ping up to its zero byte, or all bytes if there is none.
+std::string_view text_of(std::span<const char> ping);
+
+// Fills the buffer with the ping of this number: "rdma-ping-NUMBER: ", then letters that begin one further
+// with each ping. The last byte is zero.
+void write_ping(std::span<char> buffer, int number);
 
 // The options of rping.
 struct PingPlan {
@@ -50,8 +75,8 @@ enum class Step {
 class Session {
  public:
   // `id` is the identifier of the connection, present or future. `id` and `channel` must outlive the session.
-  Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id);
-  ~Session();
+  Session(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id)
+      : plan_(plan), channel_(channel), id_(id) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -88,9 +113,11 @@ class Session {
   bool bring_up();  // moves an own queue pair to RTS
   rdma_conn_param connection() const;
 
+  ibv_qp* queue_pair() const { return own_pair_ ? own_pair_.get() : id_->qp; }
   bool post_receive();
-  bool post_message();
-  bool post_rdma(ibv_wr_opcode opcode, size_t bytes);
+  bool post_message() { return post(IBV_WR_SEND, sent_, kAdvertisementBytes); }
+  // Posts a message, or a READ or WRITE of the buffer that the client has advertised.
+  bool post(ibv_wr_opcode opcode, const Buffer& buffer, size_t bytes);
   void advertise(const Buffer& buffer);
 
   bool progress();  // waits for an event or a completion and handles it
@@ -110,7 +137,7 @@ class Session {
   rdma_cm_id* id_;
   Domain domain_;
   CompletionChannel completions_;
-  Queue queue_;
+  CompletionQueue queue_;
   QueuePair own_pair_;
   QueuePairOfId pair_of_id_;
   Buffer received_;  // holds messages from the peer

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mckey: sends to a multicast group, or receives from it.
 #include <cstdio>
-#include <cstring>
 
 #include <arpa/inet.h>
 #include <infiniband/ib.h>
@@ -10,7 +9,6 @@
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/programs.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
@@ -75,14 +73,10 @@ class MulticastTrial final : public Trial {
     if (source() != nullptr && rdma_bind_addr(node.id.get(), source()) != 0) {
       return complain_of_call("addr bind failure");
     }
-    if (membership_.unmapped) {
-      const int status = address_resolved(node);
-      return status != 0 ? complain_of_call("resolve addr failure") : 0;
-    }
-    if (rdma_resolve_addr(node.id.get(), source(), group(), kResolveMilliseconds) != 0) {
-      return complain_of_call("resolve addr failure");
-    }
-    return 0;
+    const int status = membership_.unmapped
+                           ? address_resolved(node)
+                           : rdma_resolve_addr(node.id.get(), source(), group(), kResolveMilliseconds);
+    return status == 0 ? 0 : complain_of_call("resolve addr failure");
   }
 
   int address_resolved(Node& node) override {
@@ -103,19 +97,12 @@ class MulticastTrial final : public Trial {
   }
 
   int joined(Node& node, const rdma_ud_param& group) override {
-    char text[INET6_ADDRSTRLEN] = {};
-    inet_ntop(AF_INET6, group.ah_attr.grh.dgid.raw, text, sizeof text);
-    output_.text("%s: joined dgid: %s mlid 0x%x sl %d\n", name_, text, group.ah_attr.dlid, group.ah_attr.sl);
+    const std::string text = gid_text(group.ah_attr.grh.dgid);
+    output_.text("%s: joined dgid: %s mlid 0x%x sl %d\n", name_, text.c_str(), group.ah_attr.dlid,
+                 group.ah_attr.sl);
     output_.object()["dgid"] = text;
-    if (const int status = node.reach(group.ah_attr); status != 0) return status;
-    node.remote_number = group.qp_num;
-    node.remote_key = group.qkey;
-    node.connected = true;
-    --connects_left_;
-    return 0;
+    return reached(node, group);
   }
-
-  rdma_conn_param connection() const override { return {}; }
 
   // Waits until the group's membership has taken effect, and reports events meanwhile.
   int settle() {
@@ -149,12 +136,11 @@ class MulticastTrial final : public Trial {
       status = for_each_node([](Node& node) { return node.post_sends(0); });
     } else {
       output_.text("receiving data transfers\n");
-      Patience patience([this] {
+      status = await_receives([this] {
         return verbena::format(
             "nobody has sent {} messages to {} yet (messages that are lost do not come again)",
             plan_.messages, membership_.group);
       });
-      status = for_each_node([&](Node& node) { return node.connected ? node.await_receives(patience) : 0; });
     }
     if (status != 0) return status;
     output_.text("data transfers complete\n");
@@ -176,21 +162,6 @@ class MulticastTrial final : public Trial {
   sockaddr_storage source_ = {};
 };
 
-void print_mckey_usage(const char* program) {
-  std::printf("usage: %s\n", program);
-  std::printf("\t-m multicast_address\n");
-  std::printf("\t[-M unmapped_multicast_address]\n\t replaces -m and requires -b\n");
-  std::printf("\t[-s(ender)]\n");
-  std::printf("\t[-b bind_address]\n");
-  std::printf("\t[-c connections]\n");
-  std::printf("\t[-C message_count]\n");
-  std::printf("\t[-S message_size]\n");
-  std::printf("\t[-p port_space - %#x for UDP (default), %#x for IPOIB]\n", RDMA_PS_UDP, RDMA_PS_IPOIB);
-  std::printf("\t[-o join as a send-only full-member]\n");
-  std::printf("\t[-l join without multicast loopback]\n");
-  std::printf("%s", kJsonUsage);
-}
-
 }  // namespace
 
 int mckey(int argc, char** argv) {
@@ -199,24 +170,16 @@ int mckey(int argc, char** argv) {
   Membership membership;
   bool deaf = false;
   std::vector<Option> options = common_options(plan);
-  options.insert(options.end(),
-                 {text('m', nullptr, membership.group),
-                  taken('M',
-                        [&](const char* word) {
-                          membership.group = word;
-                          membership.unmapped = true;
-                        }),
-                  flag('s', nullptr, membership.sender),
-                  number_to('p', nullptr, 0, 0xffff,
-                            [&](long long value) { plan.hints.ai_port_space = static_cast<int>(value); }),
-                  flag('o', nullptr, membership.send_only), flag('l', nullptr, deaf)});
+  options.insert(options.end(), {text('m', nullptr, membership.group),
+                                 taken('M', nullptr,
+                                       [&](const char* word) {
+                                         membership.group = word;
+                                         membership.unmapped = true;
+                                       }),
+                                 flag('s', nullptr, membership.sender), port_space_number(plan),
+                                 flag('o', nullptr, membership.send_only), flag('l', nullptr, deaf)});
   const Letters letters = parse_letters(argc, argv, options);
-  if (letters.next != Next::kGoOn) {
-    print_mckey_usage(argv[0]);
-    if (letters.next == Next::kWrong) return 1;
-    print_help("mckey");
-    return 0;
-  }
+  if (letters.next != Next::kGoOn) return print_usage("mckey", argv[0], letters.next);
   if (membership.unmapped && plan.source.empty()) {
     std::printf("unmapped multicast address requires binding to source address\n");
     return 1;

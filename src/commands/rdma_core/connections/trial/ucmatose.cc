@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ucmatose: opens many reliable connections and sends messages both ways on each.
-#include <cstdio>
-
-#include <strings.h>
+#include <utility>
 
 #include "base/format.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/programs.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
@@ -19,16 +16,7 @@ class ConnectedTrial final : public Trial {
   }
 
  private:
-  int perform() override {
-    const bool calls = needs_ids();
-    output_.object()["role"] = calls ? "client" : "server";
-    output_.text("%s: starting %s\n", name_, calls ? "client" : "server");
-    const int status = calls ? call() : serve();
-    listener_.reset();
-    return status;
-  }
-
-  int serve() {
+  int serve() override {
     if (const int status = listen(); status != 0) return status;
     if (const int status = serve_until_connected(); status != 0) return status;
     if (plan_.messages > 0) {
@@ -36,9 +24,7 @@ class ConnectedTrial final : public Trial {
       output_.text("initiating data transfers\n");
       if (const int status = send(); status != 0) return status;
       output_.text("completing sends\n");
-      Patience patience([] { return "messages are not acknowledged"; });
-      const auto sent = [&](Node& node) { return node.connected ? node.await_sends(patience) : 0; };
-      if (const int status = for_each_node(sent); status != 0) return status;
+      if (const int status = await_sends("messages are not acknowledged"); status != 0) return status;
       output_.text("receiving data transfers\n");
       if (const int status = receive(); status != 0) return status;
       output_.text("data transfers complete\n");
@@ -52,10 +38,8 @@ class ConnectedTrial final : public Trial {
     return status;
   }
 
-  int call() {
-    if (const int status = find_both_ends("getaddrinfo"); status != 0) return status;
-    output_.text("%s: connecting\n", name_);
-    if (const int status = resolve_addresses(); status != 0) return status;
+  int call() override {
+    if (const int status = begin_calls(); status != 0) return status;
     int status = serve_until_connected();
     if (status == 0) status = exchange();
     // After a failure disconnect at once: the server may be waiting for this end.
@@ -82,11 +66,10 @@ class ConnectedTrial final : public Trial {
   }
 
   int receive() {
-    Patience patience([this] {
+    return await_receives([this] {
       return verbena::format(
           "not all of {} messages on each connection came (do both ends have the same -C?)", plan_.messages);
     });
-    return for_each_node([&](Node& node) { return node.connected ? node.await_receives(patience) : 0; });
   }
 
   int accept(Node& node) override { return rdma_accept(node.id.get(), nullptr); }
@@ -100,8 +83,7 @@ class ConnectedTrial final : public Trial {
   }
 
   int established(Node& node, const rdma_ud_param&) override {
-    node.connected = true;
-    --connects_left_;
+    connected(node);
     ++disconnects_left_;
     return 0;
   }
@@ -142,53 +124,17 @@ class ConnectedTrial final : public Trial {
   Channel half_migrated_;
 };
 
-void print_ucmatose_usage(const char* program) {
-  std::printf("usage: %s\n", program);
-  std::printf("\t[-s server_address]\n");
-  std::printf("\t[-b bind_address]\n");
-  std::printf("\t[-f address_format]\n");
-  std::printf("\t    name, ip, ipv6, or gid\n");
-  std::printf("\t[-P port_space]\n");
-  std::printf("\t    tcp or ib\n");
-  std::printf("\t[-c connections]\n");
-  std::printf("\t[-C message_count]\n");
-  std::printf("\t[-S message_size]\n");
-  std::printf("\t[-t type_of_service]\n");
-  std::printf("\t[-p port_number]\n");
-  std::printf("\t[-m(igrate)]\n");
-  std::printf("\t[-a ack_timeout]\n");
-  std::printf("%s", kJsonUsage);
-}
-
-void take_stream_space(const char* word, rdma_addrinfo& hints) {
-  if (strncasecmp("ib", word, 2) == 0) {
-    hints.ai_port_space = RDMA_PS_IB;
-  } else if (strncasecmp("tcp", word, 3) != 0) {
-    complain("Warning: unknown port space format", "tcp and ib are known");
-  }
-}
-
 }  // namespace
 
 int ucmatose(int argc, char** argv) {
   Plan plan;
   plan.port = "7471";
-  plan.hints.ai_port_space = RDMA_PS_TCP;
-  std::vector<Option> options = common_options(plan);
-  options.insert(
-      options.end(),
-      {text('s', nullptr, plan.destination),
-       taken('f', [&](const char* word) { take_format(word, plan.hints); }),
-       taken('P', [&](const char* word) { take_stream_space(word, plan.hints); }),
-       octet('t', [&](uint8_t value) { plan.tos = value; }), text('p', nullptr, plan.port),
-       octet('a', [&](uint8_t value) { plan.ack_timeout = value; }), flag('m', nullptr, plan.migrate)});
+  std::vector<Option> options = two_way_options(plan, {"tcp", RDMA_PS_TCP}, {"ib", RDMA_PS_IB});
+  options.insert(options.end(),
+                 {text('p', nullptr, plan.port), octet('a', [&](uint8_t value) { plan.ack_timeout = value; }),
+                  flag('m', nullptr, plan.migrate)});
   const Letters letters = parse_letters(argc, argv, options);
-  if (letters.next != Next::kGoOn) {
-    print_ucmatose_usage(argv[0]);
-    if (letters.next == Next::kWrong) return 1;
-    print_help("ucmatose");
-    return 0;
-  }
+  if (letters.next != Next::kGoOn) return print_usage("ucmatose", argv[0], letters.next);
   plan.json = letters.json;
   if (plan.destination.empty()) plan.hints.ai_flags |= RAI_PASSIVE;
   return ConnectedTrial(std::move(plan)).run();

@@ -7,8 +7,7 @@
 #include "commands/rdma_core/common/device_list.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/verbs/devinfo/device.h"
-#include "commands/rdma_core/verbs/programs.h"
+#include "commands/rdma_core/verbs/devinfo/sheet.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -110,17 +109,16 @@ int print(const Sheet& sheet, ibv_device* device, const Request& request, nlohma
 }
 
 int print_all(const DeviceList& devices, const Request& request, Output& output) {
-  if (devices.find(request.device) == nullptr) {
-    complain(request.device.empty() ? "No IB devices found"
-                                    : verbena::format("IB device '{}' wasn't found", request.device),
-             kNoDeviceRemedy);
-    return kNoDevice;
-  }
+  const std::string complaint = request.device.empty()
+                                    ? "No IB devices found"
+                                    : verbena::format("IB device '{}' wasn't found", request.device);
+  const ibv_device* found = devices.find(request.device, complaint);
+  if (found == nullptr) return kNoDevice;
   const Sheet sheet(output);
   auto& listed = output.object()["devices"] = nlohmann::ordered_json::array();
   int status = kDone;
   for (ibv_device* device : devices.all()) {
-    const bool wanted = request.device.empty() || device == devices.find(request.device);
+    const bool wanted = request.device.empty() || device == found;
     if (wanted) status |= print(sheet, device, request, listed);
   }
   if (status == kDone) output.finish();
@@ -132,10 +130,6 @@ int print_all(const DeviceList& devices, const Request& request, Output& output)
 int ibv_devinfo(int argc, char** argv) {
   Request request;
   bool wrong_port = false;
-  const auto list = [&](const char*) {
-    request.list = true;
-    return Next::kStop;
-  };
   const std::vector<Option> options = {text('d', "ib-dev", request.device),
                                        {'i', "ib-port", true,
                                         [&](const char* word) {
@@ -144,13 +138,10 @@ int ibv_devinfo(int argc, char** argv) {
                                           wrong_port = next == Next::kWrong;
                                           return next;
                                         }},
-                                       {'l', "list", false, list},
+                                       last_flag('l', "list", request.list),
                                        flag('v', "verbose", request.verbose),
                                        flag(0, "json", request.json),
-                                       {0, "help", false, [&](const char*) {
-                                          request.help = true;
-                                          return Next::kStop;
-                                        }}};
+                                       last_flag(0, "help", request.help)};
   const Parsed parsed = parse(argc, argv, options);
   if (request.help) {
     print_help(argv[0]);
@@ -161,10 +152,7 @@ int ibv_devinfo(int argc, char** argv) {
     return wrong_port ? 1 : kNoDevice;
   }
   const DeviceList devices;
-  if (!devices.listed()) {
-    complain_of_no_list();
-    return kNoDevice;
-  }
+  if (!devices.listed()) return kNoDevice;
   Output output(request.json || (request.list && asks_for_json(argc, argv)));
   return request.list ? print_names(devices, output) : print_all(devices, request, output);
 }

@@ -35,77 +35,30 @@ Sheet::Json Sheet::flags(uint64_t value, std::span<const Flag> known, bool unkno
   return names;
 }
 
-namespace {
-
-struct Name {
-  int value;
-  const char* text;
-};
-
-const char* find(std::span<const Name> names, int value, const char* otherwise) {
+const char* name_of(std::span<const Name> names, int value, const char* unknown) {
   for (const Name& each : names) {
     if (each.value == value) return each.text;
   }
-  return otherwise;
+  return unknown;
 }
 
-constexpr Name kTransports[] = {{IBV_TRANSPORT_IB, "InfiniBand"},
-                                {IBV_TRANSPORT_IWARP, "iWARP"},
-                                {IBV_TRANSPORT_USNIC, "usNIC"},
-                                {IBV_TRANSPORT_USNIC_UDP, "usNIC UDP"},
-                                {IBV_TRANSPORT_UNSPECIFIED, "unspecified"}};
-constexpr Name kPortStates[] = {{IBV_PORT_DOWN, "PORT_DOWN"},
-                                {IBV_PORT_INIT, "PORT_INIT"},
-                                {IBV_PORT_ARMED, "PORT_ARMED"},
-                                {IBV_PORT_ACTIVE, "PORT_ACTIVE"}};
-// Spelled as in ibv_devinfo(1).
-constexpr Name kPhysicalStates[] = {{1, "SLEEP"},    {2, "POLLING"},
-                                    {3, "DISABLED"}, {4, "PORT_CONFIGURATION TRAINNING"},
-                                    {5, "LINK_UP"},  {6, "LINK_ERROR_RECOVERY"},
-                                    {7, "PHY TEST"}};
-constexpr Name kAtomics[] = {
-    {IBV_ATOMIC_NONE, "ATOMIC_NONE"}, {IBV_ATOMIC_HCA, "ATOMIC_HCA"}, {IBV_ATOMIC_GLOB, "ATOMIC_GLOB"}};
-constexpr Name kMtus[] = {{IBV_MTU_256, "256"},
-                          {IBV_MTU_512, "512"},
-                          {IBV_MTU_1024, "1024"},
-                          {IBV_MTU_2048, "2048"},
-                          {IBV_MTU_4096, "4096"}};
-constexpr Name kWidths[] = {{1, "1"}, {2, "4"}, {4, "8"}, {8, "12"}, {16, "2"}};
-constexpr Name kSpeeds[] = {{1, "2.5 Gbps"},   {2, "5.0 Gbps"},   {4, "10.0 Gbps"},  {8, "10.0 Gbps"},
-                            {16, "14.0 Gbps"}, {32, "25.0 Gbps"}, {64, "50.0 Gbps"}, {128, "100.0 Gbps"}};
-constexpr Name kVirtualLanes[] = {{1, "1"}, {2, "2"}, {3, "4"}, {4, "8"}, {5, "15"}};
-constexpr Name kLinkLayers[] = {{IBV_LINK_LAYER_UNSPECIFIED, "Unspecified"},
-                                {IBV_LINK_LAYER_INFINIBAND, "InfiniBand"},
-                                {IBV_LINK_LAYER_ETHERNET, "Ethernet"}};
+void Rows::row(const char* name, const std::string& value, const Sheet::Json& json) const {
+  sheet_.row(indent_, name, column_, value);
+  json_[name] = json;
+}
 
-}  // namespace
+void Rows::number(const char* name, long long value) const {
+  row(name, verbena::format("{}", value), value);
+}
 
-const char* transport_name(int transport) {
-  return find(kTransports, transport, "invalid transport");
+void Rows::hexadecimal(const char* name, uint64_t value, int digits) const {
+  row(name, verbena::format("0x{:0{}x}", value, digits), value);
 }
-const char* port_state_name(int state) {
-  return find(kPortStates, state, "invalid state");
-}
-const char* physical_state_name(int state) {
-  return find(kPhysicalStates, state, "invalid physical state");
-}
-const char* atomic_name(int capability) {
-  return find(kAtomics, capability, "invalid atomic capability");
-}
-const char* mtu_name(int mtu) {
-  return find(kMtus, mtu, "invalid MTU");
-}
-const char* width_name(int width) {
-  return find(kWidths, width, "invalid width");
-}
-const char* speed_name(int speed) {
-  return find(kSpeeds, speed, "invalid speed");
-}
-const char* virtual_lanes_name(int number) {
-  return find(kVirtualLanes, number, "invalid value");
-}
-const char* link_layer_name(int layer) {
-  return find(kLinkLayers, layer, "Unknown");
+
+void Rows::named(const char* name, std::span<const Name> names, int value, const char* unknown,
+                 const char* unit) const {
+  const std::string text = std::string(name_of(names, value, unknown)) + unit;
+  row(name, verbena::format("{} ({})", text, value), text);
 }
 
 std::string guid_text(uint64_t guid_in_network_order) {

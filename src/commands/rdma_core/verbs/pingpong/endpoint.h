@@ -5,17 +5,13 @@
 #include <span>
 #include <vector>
 
-#include "commands/rdma_core/verbs/pingpong/address.h"
-#include "commands/rdma_core/verbs/pingpong/handles.h"
-#include "commands/rdma_core/verbs/pingpong/settings.h"
+#include "commands/rdma_core/verbs/pingpong/end.h"
+#include "commands/rdma_core/verbs/pingpong/exchange.h"
 
 namespace verbena::rdma_core {
 
 // The wr_id of work requests. The values are also bits for the completions that a queue pair still waits for.
 enum Work : uint64_t { kReceive = 1, kSend = 2 };
-
-// Q_Key of UD queue pairs, as in rdma-core's programs.
-inline constexpr uint32_t kQueueKey = 0x11111111;
 
 struct Completion {
   uint64_t id;
@@ -25,13 +21,10 @@ struct Completion {
 };
 
 // One end of a pingpong over RC, UC or UD: a buffer, and queue pairs that send it and receive into it.
-// Functions return false or nullopt after reporting an error; the program then ends. Single-threaded.
-class Endpoint {
+// Functions return false or nullopt after reporting an error.
+class Endpoint : public PingpongEnd {
  public:
-  Endpoint(const PingpongProgram& program, const Settings& settings);
-  ~Endpoint();
-  Endpoint(const Endpoint&) = delete;
-  Endpoint& operator=(const Endpoint&) = delete;
+  Endpoint(const PingpongProgram& program, const Settings& settings) : PingpongEnd(program, settings) {}
 
   // Creates all objects and moves the queue pairs to INIT, so that receives can be posted.
   bool open(ibv_device* device);
@@ -47,10 +40,6 @@ class Endpoint {
   // Posts a signaled send of the buffer to the queue pair with this index.
   bool post_send(size_t queue_pair);
 
-  // With Settings::events: ask_for_event() requests an event for the next completion. await_event() waits for
-  // that event and requests the next one.
-  bool ask_for_event();
-  bool await_event();
   // Polls once for completions. Returns their number, which may be 0, or nullopt after reporting an error.
   std::optional<size_t> poll(std::span<Completion> completions);
 
@@ -71,9 +60,6 @@ class Endpoint {
   bool close();
 
  private:
-  // Acknowledges all events, as destroying a completion queue requires.
-  void acknowledge_events();
-  bool allocate();
   bool fits_port() const;
   bool has_features();
   bool takes_device_memory(const ibv_device_attr_ex& attributes);
@@ -82,46 +68,25 @@ class Endpoint {
   bool make_completion_queue();
   bool make_queue_pairs();
   QueuePair make_queue_pair();
-  bool initialize(size_t index);
-  bool make_ready(size_t index, const Address& local, const Address& remote);
   bool make_address_handle(const Address& remote);
-  bool modify(size_t index, ibv_qp_attr& attributes, int mask, const char* state);
-  ibv_ah_attr path_to(const Address& remote) const;
   std::optional<size_t> poll_with_timestamps(std::span<Completion> completions);
 
-  bool datagrams() const { return program_.type == IBV_QPT_UD; }
   // Returns the bytes of the GRH that precedes a received datagram; 0 for RC and UC.
   size_t headroom() const;
   ibv_sge piece(bool sent) const;
   std::string name_of(size_t index) const;  // "QP", or "QP[index]"
 
-  const PingpongProgram& program_;
-  const Settings& settings_;
-  size_t page_;
-  int access_ = IBV_ACCESS_LOCAL_WRITE;
   unsigned send_flags_ = IBV_SEND_SIGNALED;
-  unsigned events_ = 0;
   uint32_t remote_qpn_ = 0;  // destination of datagrams
   uint64_t timestamp_mask_ = 0;
   std::vector<ibv_wc> polled_;
 
-  Memory buffer_;
-  Context context_;
-  Channel channel_;
-  Domain domain_;
   DeviceMemory device_memory_;
   Region region_;
-  CompletionQueue completions_;
   ibv_cq_ex* extended_ = nullptr;  // the same CQ as completions_, for timestamps; null without them
   SharedQueue shared_;
   std::vector<QueuePair> queue_pairs_;
   AddressHandle handle_;
 };
-
-// Returns the path to the peer, with a GRH if the peer has a GID. `hops` is the hop limit of the GRH.
-ibv_ah_attr path_to(const Settings& settings, uint16_t lid, const ibv_gid& gid, uint8_t hops);
-
-// Returns a remedy if no queue pair can be connected along the path to `remote`: another MTU or GID.
-std::string path_remedy(ibv_context* context, const Settings& settings, const ibv_gid& remote);
 
 }  // namespace verbena::rdma_core

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/rdma_core/verbs/pingpong/exchange.h"
 
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
+#include <span>
+#include <system_error>
 
 #include <netdb.h>
 #include <sys/socket.h>
@@ -12,6 +16,74 @@
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
+
+namespace {
+
+constexpr size_t kLidDigits = 4;
+constexpr size_t kNumberDigits = 6;
+constexpr size_t kGidDigits = 32;
+
+std::optional<uint32_t> hexadecimal(std::string_view digits) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+std::string gid_digits(const ibv_gid& gid) {
+  std::string digits;
+  for (const uint8_t byte : gid.raw) digits += verbena::format("{:02x}", byte);
+  return digits;
+}
+
+bool read_gid(std::string_view digits, ibv_gid& gid) {
+  for (size_t i = 0; i < sizeof gid.raw; ++i) {
+    const auto byte = hexadecimal(digits.substr(2 * i, 2));
+    if (!byte) return false;
+    gid.raw[i] = static_cast<uint8_t>(*byte);
+  }
+  return true;
+}
+
+// Parses a LID, further numbers and a GID. A colon follows each number, a zero byte the GID.
+bool read_all(std::string_view message, std::span<uint32_t* const> numbers, ibv_gid& gid) {
+  size_t digits = kLidDigits;
+  for (uint32_t* number : numbers) {
+    const auto value = hexadecimal(message.substr(0, digits));
+    if (!value || message[digits] != ':') return false;
+    *number = *value;
+    message.remove_prefix(digits + 1);
+    digits = kNumberDigits;
+  }
+  return message[kGidDigits] == '\0' && read_gid(message.substr(0, kGidDigits), gid);
+}
+
+}  // namespace
+
+std::string Address::encoded() const {
+  return verbena::format("{:04x}:{:06x}:{:06x}:{}", lid, qpn, psn, gid_digits(gid)) + '\0';
+}
+
+std::optional<Address> Address::decode(std::string_view message) {
+  Address address;
+  const std::array numbers = {&address.lid, &address.qpn, &address.psn};
+  if (message.size() != kLength || !read_all(message, numbers, address.gid)) return std::nullopt;
+  return address;
+}
+
+std::string XrcAddress::encoded() const {
+  return verbena::format("{:04x}:{:06x}:{:06x}:{:06x}:{:06x}:{}", lid, receiving_qpn, sending_qpn, psn, srqn,
+                         gid_digits(gid)) +
+         '\0';
+}
+
+std::optional<XrcAddress> XrcAddress::decode(std::string_view message) {
+  XrcAddress address;
+  const std::array numbers = {&address.lid, &address.receiving_qpn, &address.sending_qpn, &address.psn,
+                              &address.srqn};
+  if (message.size() != kLength || !read_all(message, numbers, address.gid)) return std::nullopt;
+  return address;
+}
 
 namespace {
 
@@ -126,6 +198,12 @@ namespace {
 constexpr size_t kMaxAddresses = 256;
 const std::string kDoneWord("done\0", 5);
 
+// Returns the number of addresses that each end sends, whatever its number of queue pairs: 256 with a shared
+// receive queue, else 1. Unused addresses are zero.
+size_t told_addresses(const PingpongProgram& program) {
+  return program.shared_receives ? kMaxAddresses : 1;
+}
+
 bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
   for (const Address& each : addresses) {
     if (write_all(fd, each.encoded())) continue;
@@ -140,8 +218,8 @@ bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
 void complain_of_read(const PingpongProgram& program, const Settings& settings, int error, size_t got,
                       size_t index) {
   const std::string who = settings.serves() ? "server" : "client";
-  const std::string which = program.numbered ? verbena::format(" [{}]", index) : "";
-  if (!settings.serves() && !program.numbered) {
+  const std::string which = program.shared_receives ? verbena::format(" [{}]", index) : "";
+  if (!settings.serves() && !program.shared_receives) {
     complain(verbena::format("client read/write: {}", reason(error)));
     complain("Couldn't read/write remote address", "the server tells why it could not connect");
     return;
@@ -170,9 +248,10 @@ std::optional<std::vector<Address>> read_all(const UniqueFd& fd, const PingpongP
 }
 
 bool complain_of_end(const PingpongProgram& program, int error) {
-  complain(verbena::format("{}: {}", program.numbered ? "client write" : "Couldn't send/recv local address",
-                           reason(error)),
-           "the client tells why it could not connect");
+  complain(
+      verbena::format("{}: {}", program.shared_receives ? "client write" : "Couldn't send/recv local address",
+                      reason(error)),
+      "the client tells why it could not connect");
   return false;
 }
 
@@ -182,10 +261,6 @@ bool hear_done(const UniqueFd& fd, const PingpongProgram& program) {
 }
 
 }  // namespace
-
-size_t told_addresses(const PingpongProgram& program) {
-  return program.shared_receives ? kMaxAddresses : 1;
-}
 
 std::optional<std::vector<Address>> exchange(
     const PingpongProgram& program, const Settings& settings, std::vector<Address> local,

@@ -4,13 +4,47 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <infiniband/verbs.h>
+
 #include "base/unique_fd.h"
-#include "commands/rdma_core/verbs/pingpong/address.h"
 #include "commands/rdma_core/verbs/pingpong/settings.h"
 
 namespace verbena::rdma_core {
+
+// The address of a queue pair, which the ends of a pingpong exchange over TCP. The encoding is hexadecimal
+// numbers of fixed length, separated by colons, with a zero byte at the end.
+struct Address {
+  static constexpr size_t kLength = sizeof "0000:000000:000000:00000000000000000000000000000000";
+
+  uint32_t lid = 0;
+  uint32_t qpn = 0;
+  uint32_t psn = 0;
+  ibv_gid gid = {};
+
+  std::string encoded() const;  // has kLength bytes
+  // Decodes a message from an untrusted peer. Returns nullopt if it is malformed.
+  static std::optional<Address> decode(std::string_view message);
+};
+
+// The address of an end of a pingpong over XRC: a queue pair for each direction, and a shared receive queue.
+// Encoded like Address.
+struct XrcAddress {
+  static constexpr size_t kLength =
+      sizeof "0000:000000:000000:000000:000000:00000000000000000000000000000000";
+
+  uint32_t lid = 0;
+  uint32_t receiving_qpn = 0;
+  uint32_t sending_qpn = 0;
+  uint32_t psn = 0;
+  uint32_t srqn = 0;
+  ibv_gid gid = {};
+
+  std::string encoded() const;
+  static std::optional<XrcAddress> decode(std::string_view message);
+};
 
 // Open the TCP connection over which the ends exchange addresses. On failure print the message of rdma-core's
 // program and return an empty descriptor. `waiting` is the backlog of listen(2). `for_whom` ends the message.
@@ -26,10 +60,6 @@ bool write_all(const UniqueFd& fd, const std::string& bytes);
 
 // Returns the text for an errno of read_exactly(); 0 means that the peer closed the connection.
 std::string reason(int error);
-
-// Returns the number of addresses that each end sends, whatever its number of queue pairs: 256 with a shared
-// receive queue, else 1. Unused addresses are zero.
-size_t told_addresses(const PingpongProgram& program);
 
 // Exchanges addresses with the peer over TCP. Returns the peer's addresses, or nullopt after reporting an
 // error. A server calls `connect_server` with them before it replies, since the client may then send at once.

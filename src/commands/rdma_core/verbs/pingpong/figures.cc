@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/pingpong/figures.h"
-
 #include <algorithm>
+
+#include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
 
@@ -32,28 +32,32 @@ void describe(const PingpongProgram& program, const Settings& settings, ibv_devi
   object["events"] = settings.events;
 }
 
-void report(const Settings& settings, std::chrono::duration<double> took, const ReceiveClock* clock,
-            Output& output) {
-  const double seconds = took.count();
-  const double microseconds = seconds * 1e6;
-  const unsigned long long bytes = 2ULL * settings.size * settings.iterations;
-  const double megabits = static_cast<double>(bytes) * 8. / microseconds;
-  const double each = microseconds / settings.iterations;
-  output.text("%lld bytes in %.2f seconds = %.2f Mbit/sec\n", bytes, seconds, megabits);
-  output.text("%d iters in %.2f seconds = %.2f usec/iter\n", static_cast<int>(settings.iterations), seconds,
-              each);
+Figures add_figures(const Settings& settings, std::chrono::duration<double> took, Output& output) {
+  const double microseconds = took.count() * 1e6;
+  const unsigned long long bytes = 2ULL * settings.size * settings.clients * settings.iterations;
+  const Figures figures = {bytes, took.count(), static_cast<double>(bytes) * 8. / microseconds,
+                           microseconds / settings.iterations};
   auto& object = output.object();
   object["iterations"] = settings.iterations;
-  object["bytes"] = bytes;
-  object["seconds"] = seconds;
-  object["mbit_per_second"] = megabits;
-  object["usec_per_iteration"] = each;
+  object["bytes"] = figures.bytes;
+  object["seconds"] = figures.seconds;
+  object["mbit_per_second"] = figures.megabits;
+  object["usec_per_iteration"] = figures.microseconds_each;
+  return figures;
+}
+
+void report(const Settings& settings, std::chrono::duration<double> took, const ReceiveClock* clock,
+            Output& output) {
+  const Figures all = add_figures(settings, took, output);
+  output.text("%lld bytes in %.2f seconds = %.2f Mbit/sec\n", all.bytes, all.seconds, all.megabits);
+  output.text("%d iters in %.2f seconds = %.2f usec/iter\n", static_cast<int>(settings.iterations),
+              all.seconds, all.microseconds_each);
   if (clock == nullptr || clock->count() == 0) return;
   output.text("Max receive completion clock cycles = %llu\n", static_cast<unsigned long long>(clock->most()));
   output.text("Min receive completion clock cycles = %llu\n",
               static_cast<unsigned long long>(clock->least()));
   output.text("Average receive completion clock cycles = %f\n", clock->average());
-  object["receive_clock_cycles"] = {
+  output.object()["receive_clock_cycles"] = {
       {"max", clock->most()}, {"min", clock->least()}, {"average", clock->average()}};
 }
 

@@ -13,7 +13,6 @@
 #include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/endpoint.h"
 #include "commands/rdma_core/verbs/pingpong/exchange.h"
-#include "commands/rdma_core/verbs/pingpong/figures.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -132,7 +131,9 @@ bool report_check(const Settings& settings, Endpoint& endpoint, Output& output) 
   return true;
 }
 
-bool play(const PingpongProgram& program, const Settings& settings, Endpoint& endpoint, Output& output) {
+bool play(const PingpongProgram& program, const Settings& settings, ibv_device* device, Output& output) {
+  Endpoint endpoint(program, settings);
+  if (!endpoint.open(device)) return false;
   Game game(settings, endpoint);
   if (!game.prepare() || (settings.events && !endpoint.ask_for_event())) return false;
   const auto local = endpoint.addresses();
@@ -154,34 +155,32 @@ bool play(const PingpongProgram& program, const Settings& settings, Endpoint& en
   return report_check(settings, endpoint, output) && endpoint.close();
 }
 
-}  // namespace
-
+// Returns the device that the user chose, or null after reporting that there is none.
 ibv_device* choose_device(const DeviceList& devices, const Settings& settings) {
-  if (!devices.listed()) {
-    complain_of_no_list();
-    return nullptr;
-  }
-  ibv_device* device = devices.find(settings.device);
-  if (device == nullptr) {
-    complain(settings.device.empty() ? "No IB devices found"
-                                     : verbena::format("IB device {} not found", settings.device),
-             kNoDeviceRemedy);
-  }
-  return device;
+  if (!devices.listed()) return nullptr;
+  return devices.find(settings.device, settings.device.empty()
+                                           ? "No IB devices found"
+                                           : verbena::format("IB device {} not found", settings.device));
 }
 
+}  // namespace
+
 int run_pingpong(const PingpongProgram& program, int argc, char** argv) {
-  const auto settings = read_settings(program, argc, argv);
+  auto settings = read_settings(program, argc, argv);
   if (!settings) return 1;
   if (settings->help) return 0;
+  const bool xrc = program.type == IBV_QPT_XRC_SEND;
+  if (!settings->serves()) settings->clients = 1;
   srand48(getpid() * time(nullptr));
   const DeviceList devices;
   ibv_device* device = choose_device(devices, *settings);
-  if (device == nullptr) return 1;
+  if (device == nullptr) {
+    if (xrc) complain("Failed to open device");
+    return 1;
+  }
   Output output(settings->json);
   describe(program, *settings, device, output);
-  Endpoint endpoint(program, *settings);
-  if (!endpoint.open(device) || !play(program, *settings, endpoint, output)) return 1;
+  if (!(xrc ? play_over_xrc : play)(program, *settings, device, output)) return 1;
   output.finish();
   return 0;
 }

@@ -11,8 +11,8 @@ namespace verbena::rdma_core {
 
 // The options of a pingpong. The default values are those of most programs; sizes are in bytes.
 struct Settings {
-  std::string server;  // the client's peer; empty for the server itself
-  std::string device;  // empty for the first device
+  std::string server = {};  // the client's peer; empty for the server itself
+  std::string device = {};  // empty for the first device
   int tcp_port = 18515;
   int ib_port = 1;
   unsigned size = 4096;
@@ -44,20 +44,22 @@ struct ProgramOption {
   const char* usage;
 };
 
-// The properties of one of the five pingpong programs, a row of the table in programs.cc.
+// The properties of one of the five pingpong programs, a row of the table in settings.cc. The default values
+// are those of most programs.
 struct PingpongProgram {
   const char* name;
   const char* transport;
   ibv_qp_type type;
-  bool shared_receives;
-  Settings defaults;
+  // The queue pairs receive from one queue, and messages name them by number: "QP[0]".
+  bool shared_receives = false;
+  Settings defaults = {};
   std::span<const ProgramOption> options;
-  const char* odp_refusal;    // the message for devices without on-demand paging for this transport
-  uint32_t odp_needs;         // required bits of ibv_odp_transport_cap_bits
-  bool numbered;              // messages name queue pairs by number: "QP[0]"
-  int first_byte;             // initial value of the buffer's bytes
-  const char* gid_complaint;  // message for a wrong GID index, without the index
-  char before_gid;            // the character before the GID in the line of the local address
+  const char* odp_refusal = nullptr;  // the message for devices without on-demand paging for this transport
+  uint32_t odp_needs = 0;             // required bits of ibv_odp_transport_cap_bits
+  int first_byte = 0x7b;              // initial value of the buffer's bytes
+  const char* gid_complaint =
+      "can't read sgid of index ";  // message for a wrong GID index, without the index
+  char before_gid = ',';            // the character before the GID in the line of the local address
 };
 
 extern const PingpongProgram kRcPingpong;

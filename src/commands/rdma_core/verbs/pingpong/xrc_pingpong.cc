@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
-#include <ctime>
-
-#include <unistd.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/device_list.h"
 #include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/exchange.h"
-#include "commands/rdma_core/verbs/pingpong/figures.h"
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
 #include "commands/rdma_core/verbs/pingpong/xrc_endpoint.h"
 
@@ -126,13 +120,12 @@ class XrcGame {
   // Handles all received messages and replies to each.
   bool take_received(size_t& received) {
     for (;;) {
-      bool came = false;
-      size_t from = 0;
-      if (!endpoint_.poll_received(came, from)) return false;
-      if (!came) return true;
+      std::optional<size_t> from;
+      if (!endpoint_.poll_received(from)) return false;
+      if (!from) return true;
       ++received;
       if (!endpoint_.post_receive()) return false;
-      if (peers_[from].sent < settings_.iterations && !send(from)) return false;
+      if (peers_[*from].sent < settings_.iterations && !send(*from)) return false;
     }
   }
 
@@ -168,45 +161,20 @@ class XrcGame {
   std::vector<Peer> peers_;
 };
 
-// Adds figures to the object. rdma-core's program prints none.
-void add_figures(const Settings& settings, std::chrono::duration<double> took, Output& output) {
-  const unsigned long long messages = 2ULL * settings.clients * settings.iterations;
-  const double seconds = took.count();
-  auto& object = output.object();
-  object["clients"] = settings.clients;
-  object["iterations"] = settings.iterations;
-  object["bytes"] = messages * settings.size;
-  object["seconds"] = seconds;
-  object["mbit_per_second"] = static_cast<double>(messages * settings.size) * 8. / (seconds * 1e6);
-  object["usec_per_iteration"] = seconds * 1e6 / settings.iterations;
-}
-
 }  // namespace
 
-int run_xrc_pingpong(const PingpongProgram& program, int argc, char** argv) {
-  auto settings = read_settings(program, argc, argv);
-  if (!settings) return 1;
-  if (settings->help) return 0;
-  if (!settings->serves()) settings->clients = 1;
-  srand48(getpid() * time(nullptr));
-  const DeviceList devices;
-  ibv_device* device = choose_device(devices, *settings);
-  if (device == nullptr) {
-    complain("Failed to open device");
-    return 1;
-  }
-  Output output(settings->json);
-  describe(program, *settings, device, output);
-  XrcEndpoint endpoint(program, *settings);
-  XrcGame game(program, *settings, endpoint, output);
-  if (!endpoint.open(device) || !game.connect()) return 1;
+bool play_over_xrc(const PingpongProgram& program, const Settings& settings, ibv_device* device,
+                   Output& output) {
+  XrcEndpoint endpoint(program, settings);
+  XrcGame game(program, settings, endpoint, output);
+  if (!endpoint.open(device) || !game.connect()) return false;
   const auto start = std::chrono::steady_clock::now();
-  if (!game.play()) return 1;
-  add_figures(*settings, std::chrono::steady_clock::now() - start, output);
-  if (!game.agree_to_end() || !endpoint.close()) return 1;
+  if (!game.play()) return false;
+  output.object()["clients"] = settings.clients;
+  add_figures(settings, std::chrono::steady_clock::now() - start, output);
+  if (!game.agree_to_end() || !endpoint.close()) return false;
   output.text("success\n");
-  output.finish();
-  return 0;
+  return true;
 }
 
 }  // namespace verbena::rdma_core

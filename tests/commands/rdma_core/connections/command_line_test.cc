@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/connections/letters.h"
+#include "commands/rdma_core/connections/command_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/agent_absence.h"
+#include "commands/verbena/report.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +12,7 @@
 #include "commands/verbena/names.h"
 
 namespace verbena::commands {
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "commands/rdma_core/common/options.h"
@@ -15,9 +14,6 @@ namespace verbena::rdma_core {
 
 // Returns an option that sets `value` to a decimal number in this range. Reports other words as wrong usage.
 Option decimal(char letter, int& value, int least, int most = std::numeric_limits<int>::max());
-
-// Returns an option that passes its value to `take`.
-Option taken(char letter, std::function<void(const char* value)> take);
 
 // Returns an option that passes a number from 0 to 255 to `take`, in base 8, 10 or 16.
 Option octet(char letter, std::function<void(unsigned char value)> take);
@@ -31,7 +27,8 @@ struct Letters {
 // Parses a command line. `quiet` suppresses getopt(3)'s own messages about unknown options.
 Letters parse_letters(int argc, char** argv, const std::vector<Option>& options, bool quiet = false);
 
-// The line for --json in each usage text.
-inline constexpr const char* kJsonUsage = "\t[--json]\n";
+// Prints the usage text of `program`, which was called as `argv0`. With kStop (--help) the options with their
+// units, and examples, follow. Returns the exit status.
+int print_usage(const char* program, const char* argv0, Next next);
 
 }  // namespace verbena::rdma_core

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+
+#include "commands/rdma_core/common/handles.h"
+#include "commands/rdma_core/common/output.h"
+
+namespace verbena::rdma_core {
+
+using Channel = Handle<rdma_event_channel, rdma_destroy_event_channel>;
+using Event = Handle<rdma_cm_event, rdma_ack_cm_event>;
+using Id = Handle<rdma_cm_id, rdma_destroy_id>;
+using Endpoint = Handle<rdma_cm_id, rdma_destroy_ep>;
+using AddressInfo = Handle<rdma_addrinfo, rdma_freeaddrinfo>;
+
+// Owns the queue pair that rdma_create_qp() attached to this id, but not the id.
+using QueuePairOfId = Handle<rdma_cm_id, rdma_destroy_qp>;
+
+// Creates an event channel. This is a program's first call to librdmacm, so it also reports that there is no
+// device. On failure reports the error and returns null with errno set.
+Channel first_channel();
+
+// Measures the seconds since its construction.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point began_ = Clock::now();
+};
+
+// Prints one message on standard error, with the reason, if a program waits for more than 10 seconds.
+class Patience {
+ public:
+  explicit Patience(std::function<std::string()> words) : words_(std::move(words)) {}
+
+  // Returns the timeout for poll(2) in milliseconds: 10 seconds, or -1 once the message is printed.
+  int milliseconds() const { return said_ ? -1 : kMilliseconds; }
+  // Prints the message. Call it when poll(2) has timed out.
+  void say();
+
+ private:
+  static constexpr int kMilliseconds = 10000;
+  std::function<std::string()> words_;
+  bool said_ = false;
+};
+
+// Return the next event of a channel, or null, with errno set, after an error. With `patience` the wait has a
+// message.
+Event next_event(rdma_event_channel* channel);
+Event next_event(rdma_event_channel* channel, Patience& patience);
+
+// Returns an event that is already pending on the channel, or null if there is none. Never blocks.
+Event event_at_hand(rdma_event_channel* channel);
+
+// Returns the likely reason and the remedy for an event of failure, or an empty string for other events.
+const char* remedy_for(rdma_cm_event_type type);
+
+// Returns the likely reason and the remedy for an errno of librdmacm, or an empty string for other errnos.
+const char* remedy_for_errno(int error);
+
+// Reports a failed call as `sentence`, the text of errno and the remedy. Returns -1.
+int failed(const std::string& sentence);
+
+// Reports a failure that rdma-core's program reports on standard output. With --json only the JSON object may
+// go there, so the sentence then goes to standard error.
+void tell_failure(const Output& output, const std::string& sentence, const std::string& remedy = {});
+
+// Timeout of rdma_resolve_addr() and rdma_resolve_route(), as in rdma-core's programs.
+inline constexpr int kResolveMilliseconds = 2000;
+
+// Calls rdma_getaddrinfo() for one end of a connection. With RAI_PASSIVE in `hints` it finds the address to
+// listen on, `source`. Without, it finds those of a connection from `source` to `destination`. Empty strings
+// are omitted. Returns 0 or an error for gai_strerror(3), where -1 means that errno has the reason.
+int find_addresses(const std::string& source, const std::string& destination, const std::string& port,
+                   const rdma_addrinfo& hints, AddressInfo& found);
+
+// Reports an error of find_addresses() as "WHAT: REASON", with a remedy. REQUIRES: errno is that of the call
+void tell_lookup_failure(const Output& output, const std::string& what, int error);
+
+// Finds the first address of a host by name or number. Returns 0 or an error for gai_strerror(3).
+int find_host(const std::string& name, sockaddr_storage& address);
+
+// Formats an address and its port: "10.0.0.1:7471" or "[fd00::1]:7471". Other families give an empty string.
+std::string shown(const sockaddr* address);
+
+// Returns the device and the addresses of an id, and the number of its queue pair, for the JSON object.
+nlohmann::ordered_json described(rdma_cm_id* id, const ibv_qp* queue_pair);
+
+// Handles the value of option -f, by its beginning and ignoring case. "ip" makes hosts numeric addresses,
+// "gid" makes them GIDs (AF_IB), and "name" changes nothing. Warns of other words.
+void take_format(const char* word, rdma_addrinfo& hints);
+
+}  // namespace verbena::rdma_core
