@@ -166,7 +166,7 @@ void Discovery::announce(uint32_t device_index, Place& place) {
   // Asks the first time even if others were heard: those need not be all.
   const bool asks = !place.knows_others || place.last == TimePoint();
   const mad::Mad said = mad::encode({fabric->subnet.own().adapter, asks});
-  for (const auto& listener : place.listeners) surroundings_.send(cm::Mad{said.bytes}, listener->path());
+  for (const auto& listener : place.listeners) surroundings_.send(said, listener->path());
 }
 
 void Discovery::on_timer() {

@@ -98,12 +98,8 @@ void ask(const LinkStatus& one, const roce::Address& peer, PeerLook& look) {
     return;
   }
   mad::Mad request;
-  request.set_u8(mad::kBaseVersionAt, mad::kBaseVersion);
-  request.set_u8(mad::kClassAt, mad::kClassPerformance);
-  request.set_u8(mad::kClassVersionAt, 1);
-  request.set_u8(mad::kMethodAt, mad::kMethodGet);
+  request.set_kind(mad::kClassPerformance, 1, mad::kMethodGet, mad::kAttributeClassPortInfo);
   request.set(mad::kTransactionAt, uint64_t{2});
-  request.set(mad::kAttributeAt, mad::kAttributeClassPortInfo);
   began = MonotonicClock::now();
   answer = (*client)->ask(peer, request.bytes, 0, kMadPatience, kMadRetries);
   if (!answer) return;

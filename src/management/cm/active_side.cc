@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "management/cm/field_io.h"
 #include "management/cm/manager_config.h"
 #include "management/cm/roles.h"
 #include "management/cm/spoken_parameters.h"

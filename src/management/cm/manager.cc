@@ -4,13 +4,6 @@
 #include <cerrno>
 
 namespace verbena::cm {
-namespace {
-
-DropReason reason_of(DecodeError error) {
-  return error == DecodeError::kSize ? DropReason::kNotWhole : DropReason::kNotOurs;
-}
-
-}  // namespace
 
 Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random)
     : config_(config),
@@ -78,7 +71,7 @@ const Manager::Receiver Manager::kReceivers[kMessageTypes] = {
 Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) {
   const auto header = decode_header(mad);
   if (!header) {
-    ++counters_.of(reason_of(header.error()));
+    ++counters_.of(header.error());
     return Disposal::kDone;
   }
   const auto type = static_cast<size_t>(header->type);

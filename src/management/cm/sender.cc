@@ -2,7 +2,6 @@
 #include "management/cm/sender.h"
 
 #include "base/bytes.h"
-#include "management/cm/field_io.h"
 
 namespace verbena::cm {
 

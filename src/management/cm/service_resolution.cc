@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 
-#include "management/cm/field_io.h"
 #include "management/cm/manager_config.h"
 #include "management/cm/roles.h"
 #include "management/cm/spoken_parameters.h"

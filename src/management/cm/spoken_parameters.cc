@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "management/cm/field_io.h"
 #include "management/cm/ip_service.h"
 
 namespace verbena::cm {

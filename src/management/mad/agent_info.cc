@@ -34,12 +34,8 @@ std::string info_text_at(const Mad& mad, size_t at, size_t most) {
 
 Mad agent_info_request(uint32_t transaction) {
   Mad mad;
-  mad.set_u8(kBaseVersionAt, kBaseVersion);
-  mad.set_u8(kClassAt, kAgentInfoClass);
-  mad.set_u8(kClassVersionAt, 1);
-  mad.set_u8(kMethodAt, kMethodGet);
+  mad.set_kind(kAgentInfoClass, 1, kMethodGet, kAgentInfoAttribute);
   mad.set(kTransactionAt, uint64_t{transaction});
-  mad.set(kAttributeAt, kAgentInfoAttribute);
   store_be24(mad.at(kOuiAt), kAnnouncementOui);
   return mad;
 }

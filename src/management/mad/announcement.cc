@@ -30,11 +30,7 @@ bool is_printable(char letter) {
 Mad encode(const Announcement& announcement) {
   const Adapter& adapter = announcement.adapter;
   Mad mad;
-  mad.set_u8(kBaseVersionAt, kBaseVersion);
-  mad.set_u8(kClassAt, kAnnouncementClass);
-  mad.set_u8(kClassVersionAt, 1);
-  mad.set_u8(kMethodAt, kMethodSend);
-  mad.set(kAttributeAt, kAnnouncementAttribute);
+  mad.set_kind(kAnnouncementClass, 1, kMethodSend, kAnnouncementAttribute);
   store_be24(mad.at(kOuiAt), kAnnouncementOui);
   mad.set_u8(kFormatAt, kFormat);
   mad.set_u8(kFlagsAt,
@@ -51,10 +47,10 @@ Mad encode(const Announcement& announcement) {
 
 std::optional<Announcement> decode_announcement(const Mad& mad) {
   const MadHeader header = header_of(mad);
-  const bool is_one = header.base_version == kBaseVersion && header.management_class == kAnnouncementClass &&
-                      header.class_version == 1 && header.method == kMethodSend &&
-                      header.attribute == kAnnouncementAttribute && header.oui == kAnnouncementOui &&
-                      mad.u8(kFormatAt) == kFormat;
+  const bool is_one = header.base_version == roce::kMadBaseVersion &&
+                      header.management_class == kAnnouncementClass && header.class_version == 1 &&
+                      header.method == kMethodSend && header.attribute == kAnnouncementAttribute &&
+                      header.oui == kAnnouncementOui && mad.u8(kFormatAt) == kFormat;
   if (!is_one) return std::nullopt;
   Announcement announcement;
   Adapter& adapter = announcement.adapter;
