@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "base/intrusive_list.h"
@@ -26,7 +25,7 @@ struct Repetition {
 
 // The state of one communication ID: a connection between two QPs in IBTA's sense, or a service ID
 // resolution. (Not to be confused with control::Connection, a socket to the agent.) The connection table owns
-// it; only the manager's roles access it.
+// it; only the manager accesses it.
 struct Connection {
   ConnectionInfo info;
 
@@ -41,21 +40,11 @@ struct Connection {
 
   Repetition last;
   uint8_t retries_left = 0;
-  uint8_t unasked = 0;      // retransmissions by timer to a peer that has never answered
-  Duration timeout{};       // how long to wait for an answer before the first retransmission
-  Duration repeat_after{};  // interval of retransmissions: `timeout`, or more after an MRA
-  TimePoint expires = kNever;
-
-  // Hooks of the tables.
-  static constexpr size_t kNoTimer = ~size_t{0};
-  size_t timer_position = kNoTimer;
-  ListHook wait_hook;                      // connections in TIMEWAIT and lingering ones
-  Connection* next_by_local_id = nullptr;  // chains of the hash tables
-  Connection* next_by_remote_id = nullptr;
-  Connection* next_by_remote_qpn = nullptr;
-  bool in_remote_ids = false;
-  bool in_remote_qpns = false;
-  bool in_sidr_requests = false;  // chained by next_by_remote_id
+  uint8_t unasked = 0;         // retransmissions by timer to a peer that has never answered
+  Duration timeout{};          // how long to wait for an answer before the first retransmission
+  Duration repeat_after{};     // interval of retransmissions: `timeout`, or more after an MRA
+  TimePoint expires = kNever;  // of the timer; kNever if none runs, as for most connections
+  ListHook wait_hook;          // of the table: connections in TIMEWAIT and lingering ones
 };
 
 }  // namespace verbena::cm

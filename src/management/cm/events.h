@@ -82,10 +82,10 @@ class Handler {
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
   enum class Return : uint8_t { kNever, kPossible, kWait };
   // Decides whether a connection that the manager does not know may still be restored from a former agent.
-  // `qpn` is its local QP; 0 if the datagram names none. kNever: the peer is told that the connection is
-  // gone. kPossible: no answer, so that the peer retries. kWait: like kPossible, but the owner passes the
+  // The number is its local QPN; 0 if the datagram names none. kNever: the peer is told that the connection
+  // is gone. kPossible: no answer, so that the peer retries. kWait: like kPossible, but the owner passes the
   // datagram in again; only if the arrival may wait. The handler may not call the manager here.
-  virtual Return may_return(uint32_t qpn, const Arrival& arrival);
+  virtual Return may_return(uint32_t, const Arrival&) { return Return::kNever; }
 
   // Passive: a new connection, called right after it was admitted; answer with reply() or reject(). Peer to
   // peer: `id` is a connection that this side requested; the peer's crossing REQ has won, and this side is
@@ -119,8 +119,8 @@ class Handler {
 
   // The peer proposes another alternate path; answer with answer_alternate_path(). Not called unless
   // ManagerConfig::alternate_paths is set.
-  virtual void on_alternate_path(LocalId id, uint64_t context, const Lap& lap);
-  virtual void on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr);
+  virtual void on_alternate_path(LocalId, uint64_t, const Lap&) {}
+  virtual void on_alternate_path_answer(LocalId, uint64_t, const Apr&) {}
 };
 
 // Sends the manager's datagrams. The manager calls send() during operations, on_mad() and on_timer(). An

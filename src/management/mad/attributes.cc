@@ -91,80 +91,65 @@ Attribute switch_info(const Subnet&, const Node& node, uint32_t) {
   return fields.done();
 }
 
-void put_speed(Fields& fields, const Adapter& adapter) {
-  const LinkSpeed& speed = link_speed_of(adapter.megabits);
-  fields.u8(29, speed.width);
-  fields.u8(30, speed.width);
-  fields.u8(31, speed.width);
+struct PortStates {
+  PortState logical;
+  PhysicalState physical;
+};
+
+// The fields of PortInfo that every port has.
+Fields port_fields(const Node& node, const LinkSpeed& speed, unsigned path_mtu, PortStates states) {
+  Fields fields;
+  fields.u8(28, node.entry_port);
+  for (const size_t at : {29, 30, 31}) fields.u8(at, speed.width);
+  fields.nibbles(32, speed.speed, states.logical);
+  fields.nibbles(33, states.physical, kPolling);
   fields.nibbles(35, speed.speed, speed.speed);
+  fields.nibbles(36, path_mtu, 0);  // NeighborMTU
+  fields.nibbles(37, 1, 0);         // VLCap: VL0
+  fields.nibbles(41, 0, path_mtu);  // MTUCap
+  fields.nibbles(43, 1, 0);         // OperationalVLs
   fields.nibbles(62, speed.extended, speed.extended);
   fields.u8(63, speed.extended);
-  fields.nibbles(36, adapter.path_mtu, 0);  // NeighborMTU
+  return fields;
+}
+
+// The fields of a port with a LID: an adapter's, or the subnet manager's.
+void put_end(Fields& fields, uint16_t lid, uint32_t capabilities) {
+  fields.u64(8, kDefaultPrefix);
+  fields.u16(16, lid);
+  fields.u16(18, Subnet::kSwitchLid);
+  fields.u32(20, capabilities);
+  fields.u8(50, 1);  // GUIDCap
+  fields.u8(51, kSubnetTimeout);
 }
 
 // PortInfo of an adapter's port or of the switch port that it is connected to: both have the same link.
 Attribute link_port(const Node& node, const Member& member) {
   const Adapter& adapter = member.adapter;
   const LinkSpeed& speed = link_speed_of(adapter.megabits);
-  Fields fields;
-  uint32_t capabilities = speed.extended != 0 ? kHasExtendedSpeeds : 0;
-  if (!node.is_switch()) {
-    fields.u64(8, kDefaultPrefix);
-    fields.u16(16, member.lid);
-    fields.u16(18, Subnet::kSwitchLid);
-    capabilities |= kManagesConnections;
-    fields.u8(50, 1);  // GUIDCap
-    fields.u8(51, kSubnetTimeout);
+  const PortStates states = adapter.up ? PortStates{kActive, kLinkUp} : PortStates{kDown, kDisabled};
+  Fields fields = port_fields(node, speed, adapter.path_mtu, states);
+  const uint32_t capabilities = speed.extended != 0 ? kHasExtendedSpeeds : 0;
+  if (node.is_switch()) {
+    fields.u32(20, capabilities);
+  } else {
+    put_end(fields, member.lid, capabilities | kManagesConnections);
   }
-  fields.u32(20, capabilities);
-  fields.u8(28, node.entry_port);
-  put_speed(fields, adapter);
-  fields.nibbles(32, speed.speed, adapter.up ? kActive : kDown);
-  fields.nibbles(33, adapter.up ? kLinkUp : kDisabled, kPolling);
-  fields.nibbles(37, 1, 0);                 // VLCap: VL0
-  fields.nibbles(41, 0, adapter.path_mtu);  // MTUCap
-  fields.nibbles(43, 1, 0);                 // OperationalVLs
   fields.u8(52, kResponseTime);
   return fields.done();
 }
 
 Attribute manager_port(const Node& node) {
   constexpr unsigned kFullMtu = 5;
-  Fields fields;
-  fields.u64(8, kDefaultPrefix);
-  fields.u16(16, Subnet::kSwitchLid);
-  fields.u16(18, Subnet::kSwitchLid);
-  fields.u32(20, kIsSubnetManager);
-  fields.u8(28, node.entry_port);
-  const LinkSpeed& speed = link_speed_of(kAssumedMegabits);
-  for (const size_t at : {29, 30, 31}) fields.u8(at, speed.width);
-  fields.nibbles(32, speed.speed, kActive);
-  fields.nibbles(33, kLinkUp, kPolling);
-  fields.nibbles(35, speed.speed, speed.speed);
-  fields.nibbles(36, kFullMtu, 0);
-  fields.nibbles(37, 1, 0);
-  fields.nibbles(41, 0, kFullMtu);
-  fields.nibbles(43, 1, 0);
-  fields.u8(50, 1);
-  fields.u8(51, kSubnetTimeout);
+  Fields fields = port_fields(node, link_speed_of(kAssumedMegabits), kFullMtu, {kActive, kLinkUp});
+  put_end(fields, Subnet::kSwitchLid, kIsSubnetManager);
   fields.u8(52, kResponseTime);
   return fields.done();
 }
 
 // PortInfo of an unused switch port.
 Attribute empty_port(const Node& node) {
-  Fields fields;
-  fields.u8(28, node.entry_port);
-  const LinkSpeed& speed = link_speed_of(kAssumedMegabits);
-  for (const size_t at : {29, 30, 31}) fields.u8(at, speed.width);
-  fields.nibbles(32, speed.speed, kDown);
-  fields.nibbles(33, kPolling, kPolling);
-  fields.nibbles(35, speed.speed, speed.speed);
-  fields.nibbles(36, 1, 0);
-  fields.nibbles(37, 1, 0);
-  fields.nibbles(41, 0, 1);
-  fields.nibbles(43, 1, 0);
-  return fields.done();
+  return port_fields(node, link_speed_of(kAssumedMegabits), 1, {kDown, kPolling}).done();
 }
 
 Attribute port_info(const Subnet& subnet, const Node& node, uint32_t port) {
