@@ -9,7 +9,7 @@
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 #include "management/mad/administration.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "management/mad/performance.h"
 #include "management/mad/subnet.h"
 #include "management/mad/subnet_management.h"

@@ -6,8 +6,7 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "management/mad/rmpp_receiver.h"
-#include "management/mad/rmpp_sender.h"
+#include "management/mad/rmpp.h"
 
 namespace verbena::mad {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
-#include "management/cm/spoken_parameters.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::agent {
 namespace {

@@ -7,7 +7,6 @@
 #include "agent/cm/request_admission.h"
 #include "control/protocol/connection_messages.h"
 #include "management/cm/events.h"
-#include "management/cm/observer.h"
 
 namespace verbena::agent {
 

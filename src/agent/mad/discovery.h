@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "management/cm/mad.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "wire/roce/path.h"
 
 namespace verbena::agent {

@@ -11,8 +11,7 @@
 
 #include "agent/seed.h"
 #include "management/mad/administration.h"
-#include "management/mad/agent_info.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "management/mad/rmpp.h"
 #include "management/mad/subnet_management.h"
 

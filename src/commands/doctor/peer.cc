@@ -17,7 +17,7 @@
 #include "commands/doctor/packet_overhead.h"
 #include "commands/verbena/names.h"
 #include "control/client/mad_client.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::commands::doctor {

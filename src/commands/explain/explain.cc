@@ -9,7 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "base/command_line/suggestion.h"
+#include "base/command_line/usage_errors.h"
 #include "base/format.h"
 #include "commands/explain/search.h"
 #include "commands/explain/table.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "base/foreign_fd.h"
+#include "base/foreign_socket.h"
 #include "control/model/link_table_file.h"
 #include "control/model/message_socket.h"
 

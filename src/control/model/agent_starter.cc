@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/paths/missing_system_file.h"
+#include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 
 // glibc's own name for clone(2). The thread sanitizer intercepts the other name and takes the child for one

@@ -3,7 +3,7 @@
 #include <cerrno>
 
 #include "management/cm/manager.h"
-#include "management/cm/spoken_parameters.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 namespace {

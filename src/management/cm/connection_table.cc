@@ -127,6 +127,7 @@ void ConnectionTable::set_timer(Connection& connection, TimePoint when) {
 }
 
 void ConnectionTable::cancel_timer(Connection& connection) {
+  if (connection.expires == kNever) return;
   timers_.erase({connection.expires, connection.info.local_id});
   connection.expires = kNever;
 }
@@ -150,7 +151,9 @@ void ConnectionTable::enter(Connection& connection, State state) {
   if (connection.is_peer_to_peer && kWaitsForRep.has(current) && !kWaitsForRep.has(state)) {
     std::erase(peer_to_peer_, &connection);
   }
-  if (!kHoldsRemoteQpn.has(state)) erase_from(by_remote_qpn_, remote_qpn_of(connection), connection);
+  if (kHoldsRemoteQpn.has(current) && !kHoldsRemoteQpn.has(state)) {
+    erase_from(by_remote_qpn_, remote_qpn_of(connection), connection);
+  }
   if (state == State::kIdle && !connection.lingers) {
     erase_from(by_remote_id_, remote_id_of(connection), connection);
     erase_from(sidr_requests_, remote_id_of(connection), connection);

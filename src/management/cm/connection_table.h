@@ -17,10 +17,8 @@
 #include "base/time.h"
 #include "management/cm/connection.h"
 #include "management/cm/counters.h"
-#include "management/cm/id_sequence.h"
-#include "management/cm/keyed_hash.h"
-#include "management/cm/manager_config.h"
-#include "management/cm/state_set.h"
+#include "management/cm/numbers.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "management/cm/keyed_hash.h"
+#include "management/cm/numbers.h"
 #include "wire/roce/path.h"
 
 namespace verbena::cm {

@@ -13,8 +13,6 @@
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
 #include "management/cm/known_peers.h"
-#include "management/cm/manager_config.h"
-#include "management/cm/observer.h"
 #include "management/cm/parameters.h"
 #include "management/cm/sender.h"
 

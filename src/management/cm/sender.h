@@ -9,9 +9,7 @@
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
 #include "management/cm/known_peers.h"
-#include "management/cm/manager_config.h"
 #include "management/cm/messages.h"
-#include "management/cm/observer.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::cm {

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/paths/path_text.h"
+#include "base/paths/state_path.h"
 #include "base/unique_fd.h"
 #include "preload/sysfs/errno_keeper.h"
 

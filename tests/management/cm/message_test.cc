@@ -6,8 +6,8 @@
 #include "base/random.h"
 #include "management/cm/captured_mads.h"
 #include "management/cm/ip_service.h"
-#include "management/cm/manager_config.h"
 #include "management/cm/messages.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 namespace {

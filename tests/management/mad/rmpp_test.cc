@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "management/mad/rmpp.h"
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -7,8 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "management/mad/rmpp_receiver.h"
-#include "management/mad/rmpp_sender.h"
 
 namespace verbena::mad {
 namespace {
