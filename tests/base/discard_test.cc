@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "base/foreign_fd.h"
+#include "base/foreign_socket.h"
 #include "base/lingering_socket.h"
 #include "base/watched_pipe.h"
 

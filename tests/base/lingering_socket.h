@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/foreign_fd.h"
+#include "base/foreign_socket.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
@@ -105,7 +105,7 @@ inline void await_discards() {
   }
 }
 
-// Whether the thread that closes discarded descriptors (base/foreign_fd.h) is asleep in the kernel.
+// Whether the thread that closes discarded descriptors (base/foreign_socket.h) is asleep in the kernel.
 inline bool is_discarding() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "stat");

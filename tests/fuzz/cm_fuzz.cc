@@ -133,7 +133,7 @@ class Conversation {
     Mad mad = encode(Rtu{}, 1);
     const uint8_t type = choices.byte(), help = choices.byte(), which = choices.byte();
     mad.bytes[17] = static_cast<std::byte>(0x10 + type % kMessageTypes);
-    const ConstBytes fields = choices.bytes(std::min<size_t>(choices.byte(), kMadDataBytes));
+    const ConstBytes fields = choices.bytes(std::min<size_t>(choices.byte(), kMadBytes - kMadHeaderBytes));
     std::ranges::copy(fields, mad.bytes.begin() + kMadHeaderBytes);
     const auto info = host_.manager.info(pick(which));
     if (info && (help & 1) != 0) {

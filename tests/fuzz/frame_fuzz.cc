@@ -6,10 +6,8 @@
 #include <vector>
 
 #include "fuzz/require.h"
-#include "wire/ethernet/checksum.h"
-#include "wire/ethernet/receive_hash.h"
-#include "wire/ethernet/segmentation.h"
-#include "wire/ethernet/steering_table.h"
+#include "wire/ethernet/offloads.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::ethernet {
 namespace {

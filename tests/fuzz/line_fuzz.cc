@@ -254,7 +254,7 @@ bool has_input = false;
 extern "C" {
 int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                           void* argument);
-// Work of the thread that closes slow descriptors (base/foreign_fd.h) runs at once in the caller.
+// Work of the thread that closes slow descriptors (base/foreign_socket.h) runs at once in the caller.
 int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                           void* argument) {
   if (!has_input) return __real_pthread_create(thread, attributes, run, argument);

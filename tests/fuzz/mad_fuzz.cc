@@ -9,7 +9,7 @@
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 #include "management/mad/administration.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "management/mad/performance.h"
 #include "management/mad/subnet.h"
 #include "management/mad/subnet_management.h"
@@ -38,7 +38,7 @@ Mad any_mad(fuzz::Choices& choices) {
   constexpr uint8_t kClasses[] = {kClassSubnLid, kClassSubnDirected, kClassSubnAdministration,
                                   kClassPerformance, kAnnouncementClass};
   Mad mad;
-  mad.set_u8(kBaseVersionAt, kBaseVersion);
+  mad.set_u8(kBaseVersionAt, roce::kMadBaseVersion);
   mad.set_u8(kClassAt, kClasses[choices.below(std::size(kClasses))]);
   mad.set_u8(kClassVersionAt, mad.u8(kClassAt) == kClassSubnAdministration ? 2 : 1);
   constexpr uint8_t kMethods[] = {kMethodGet, kMethodGetTable, kMethodSet, kMethodSend, 0x81};

@@ -6,8 +6,7 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "management/mad/rmpp_receiver.h"
-#include "management/mad/rmpp_sender.h"
+#include "management/mad/rmpp.h"
 
 namespace verbena::mad {
 namespace {
@@ -28,7 +27,7 @@ roce::Address address(uint8_t last) {
 // Returns a MAD that the other end expects, in most cases.
 Mad any_mad(fuzz::Choices& choices, RmppType type, uint32_t segment, uint32_t length) {
   Mad mad;
-  mad.set_u8(kBaseVersionAt, kBaseVersion);
+  mad.set_u8(kBaseVersionAt, roce::kMadBaseVersion);
   mad.set_u8(kClassAt, kClasses[choices.below(std::size(kClasses))]);
   mad.set_u8(kMethodAt, choices.yes() ? kMethodSend : kMethodSend | kMethodResponse);
   mad.set(kTransactionAt, uint64_t{choices.below(4)});

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::network {
 namespace {

@@ -10,8 +10,7 @@
 #include "base/random.h"
 #include "base/seed.h"
 #include "network/super_frames.h"
-#include "wire/ethernet/checksum.h"
-#include "wire/ethernet/segmentation.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::network {
 namespace {

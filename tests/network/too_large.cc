@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::network {
 namespace {

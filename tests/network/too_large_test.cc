@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "network/super_frames.h"
-#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::network {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "adapter/memory/guarded.h"
 #include "base/log.h"
-#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::engine {
 namespace {

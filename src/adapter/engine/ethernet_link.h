@@ -13,7 +13,7 @@
 #include "adapter/net/packet/packet_socket.h"
 #include "adapter/transport/raw.h"
 #include "base/result.h"
-#include "wire/ethernet/steering_table.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::engine {
 

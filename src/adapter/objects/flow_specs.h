@@ -7,7 +7,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/result.h"
-#include "wire/ethernet/steering_table.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::adapter {
 

@@ -19,7 +19,7 @@
 #include "adapter/process/max_regions.h"
 #include "base/at_exit.h"
 #include "base/detached_thread.h"
-#include "base/foreign_fd.h"
+#include "base/foreign_socket.h"
 #include "base/log.h"
 #include "base/only_one.h"
 #include "control/model/agent_process.h"

@@ -13,7 +13,7 @@
 #include "base/bell.h"
 #include "base/foreign_socket.h"
 #include "base/own_fd.h"
-#include "base/poll_entry.h"
+#include "base/plain_calls.h"
 #include "base/result.h"
 
 namespace verbena::engine {

@@ -9,7 +9,7 @@
 
 #include "adapter/transport/frame_receipt.h"
 #include "base/spin_lock.h"
-#include "wire/ethernet/receive_hash.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::transport {
 

@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/foreign_socket.h"
-#include "base/poll_entry.h"
+#include "base/plain_calls.h"
 
 namespace verbena::engine {
 

@@ -9,7 +9,7 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
-#include "management/cm/state_set.h"
+#include "management/cm/connection.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::agent {

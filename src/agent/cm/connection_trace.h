@@ -21,7 +21,7 @@
 #include "base/unique_fd.h"
 #include "control/protocol/connection_messages.h"
 #include "control/protocol/trace_ring.h"
-#include "management/cm/observer.h"
+#include "management/cm/events.h"
 #include "observe/trace/connection_note.h"
 #include "observe/trace/recorder.h"
 

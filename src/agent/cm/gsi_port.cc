@@ -12,11 +12,7 @@ namespace {
 constexpr uint32_t kBudget = 64;
 constexpr Duration kRetry = std::chrono::milliseconds(1);
 
-// IBTA volume 1, 13.4.2 and 13.4.5.
-constexpr size_t kBaseVersionAt = 0;
-constexpr size_t kClassAt = 1;
-constexpr size_t kMethodAt = 3;
-constexpr size_t kStatusAt = 4;
+// IBTA volume 1, 13.4.5.
 constexpr std::byte kMethodGet{0x01};
 constexpr std::byte kMethodSet{0x02};
 constexpr std::byte kMethodGetResponse{0x81};
@@ -96,9 +92,9 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
   if (mad.size() != cm::kMadBytes) return;
   const cm::Arrival arrival{
       .path = incoming.path, .pkey = headers.pkey, .from_roce_port = incoming.source_port == udp_port_};
-  const bool is_cm = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
-                     mad[kClassAt] == std::byte{cm::kMadClass} &&
-                     mad[kMethodAt] == std::byte{cm::kMadMethodSend};
+  const bool is_cm = mad[roce::kBaseVersionAt] == std::byte{roce::kMadBaseVersion} &&
+                     mad[roce::kClassAt] == std::byte{cm::kMadClass} &&
+                     mad[roce::kMethodAt] == std::byte{roce::kMadMethodSend};
   if (is_cm) {
     if (on_heard_) on_heard_(arrival);
     on_mad_(mad, arrival);
@@ -111,13 +107,13 @@ void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
 // Answers a Get or Set of an unknown class with an error (IBTA volume 1, 13.4.6.4), as the kernel does. Other
 // methods get no answer, or two managers might answer each other's answers.
 void GsiPort::answer_unknown(ConstBytes mad, const cm::Arrival& arrival) {
-  const bool wants_answer = mad[kBaseVersionAt] == std::byte{cm::kMadBaseVersion} &&
-                            (mad[kMethodAt] == kMethodGet || mad[kMethodAt] == kMethodSet);
+  const bool wants_answer = mad[roce::kBaseVersionAt] == std::byte{roce::kMadBaseVersion} &&
+                            (mad[roce::kMethodAt] == kMethodGet || mad[roce::kMethodAt] == kMethodSet);
   if (!wants_answer) return;
   cm::Mad answer;
   std::ranges::copy(mad, answer.bytes.begin());
-  answer.bytes[kMethodAt] = kMethodGetResponse;
-  store_be(&answer.bytes[kStatusAt], kUnsupportedMethodAttribute);
+  answer.bytes[roce::kMethodAt] = kMethodGetResponse;
+  store_be(&answer.bytes[roce::kStatusAt], kUnsupportedMethodAttribute);
   send(answer, cm::answer_path(arrival.path));
   flush();
 }

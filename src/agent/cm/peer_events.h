@@ -5,7 +5,6 @@
 
 #include "agent/cm/identifier.h"
 #include "management/cm/events.h"
-#include "management/cm/observer.h"
 
 namespace verbena::agent {
 

@@ -235,9 +235,7 @@ void Discovery::announce(uint32_t device_index, Place& place) {
   // Asks the first time even if others were heard: those need not be all.
   const bool asks = !place.knows_others || place.last == TimePoint();
   const mad::Mad said = mad::encode({fabric->subnet.own().adapter, asks});
-  for (const auto& listener : place.listeners) {
-    cm_.gsi().send_to_group(cm::Mad{said.bytes}, listener->path());
-  }
+  for (const auto& listener : place.listeners) cm_.gsi().send_to_group(said, listener->path());
   cm_.settle();
 }
 

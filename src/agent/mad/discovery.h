@@ -16,7 +16,7 @@
 #include "base/time.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "management/mad/performance.h"
 #include "management/mad/subnet.h"
 #include "wire/roce/path.h"

@@ -12,8 +12,7 @@
 #include "agent/own_process.h"
 #include "control/model/message_socket.h"
 #include "management/mad/administration.h"
-#include "management/mad/agent_info.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "management/mad/rmpp.h"
 #include "management/mad/subnet_management.h"
 
@@ -179,7 +178,7 @@ void MadDispatcher::on_datagram(uint64_t port, const protocol::UserMad& header, 
   Mad mad;
   std::copy_n(message.begin(), std::min(message.size(), mad.bytes.size()), mad.bytes.begin());
   const MadHeader said = mad::header_of(mad);
-  if (said.base_version != mad::kBaseVersion || !is_for_programs(said.management_class, said.oui)) return;
+  if (said.base_version != roce::kMadBaseVersion || !is_for_programs(said.management_class, said.oui)) return;
   if (!said.is_response()) {
     const uint64_t lower = said.transaction & 0xffffffff;
     mad.set(mad::kTransactionAt, uint64_t{agent->transaction} << 32 | lower);
@@ -345,7 +344,7 @@ bool MadDispatcher::on_mad(ConstBytes bytes, const cm::Arrival& arrival) {
   const MadHeader header = mad::header_of(mad);
   // Subnet management uses QP0, which RoCE does not have.
   const bool is_for_qp0 = mad::is_subnet_management(header.management_class);
-  if (header.base_version != mad::kBaseVersion || is_for_qp0) return false;
+  if (header.base_version != roce::kMadBaseVersion || is_for_qp0) return false;
   const Correspondent from{lid_of(*fabric, arrival.path), cm::answer_path(arrival.path)};
   // An unhandled segment gets no error answer, unlike any other Get: the sender would take that for a segment
   // of the answer.
@@ -458,7 +457,7 @@ void MadDispatcher::deliver(uint64_t port, uint32_t agent, ConstBytes message, c
 }
 
 void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
-  cm_.gsi().send(cm::Mad{mad.bytes}, to.path);
+  cm_.gsi().send(mad, to.path);
   cm_.settle();
 }
 

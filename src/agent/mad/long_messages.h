@@ -14,8 +14,7 @@
 #include "agent/mad/agents.h"
 #include "base/quota.h"
 #include "control/protocol/mad_messages.h"
-#include "management/mad/rmpp_receiver.h"
-#include "management/mad/rmpp_sender.h"
+#include "management/mad/rmpp.h"
 #include "wire/roce/path.h"
 
 namespace verbena::agent {

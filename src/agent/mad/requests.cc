@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "management/mad/attributes.h"
+#include "management/mad/subnet_management.h"
 
 namespace verbena::agent {
 
@@ -19,7 +19,7 @@ RequestResult<protocol::MadPortReply> MadRequests::get_port(const Lessee&,
   Reply<protocol::MadPortReply> reply;
   reply.message.lid = fabric->subnet.own().lid;
   reply.message.sm_lid = mad::Subnet::kSwitchLid;
-  reply.message.capabilities = load_be<uint32_t>(&port.data[kCapabilitiesAt]);
+  reply.message.capabilities = load_be<uint32_t>(&port.value()[kCapabilitiesAt]);
   return reply;
 }
 

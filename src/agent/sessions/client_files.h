@@ -24,10 +24,10 @@
 namespace verbena::agent {
 
 // Closes descriptors that users' processes have sent to the agent or have copies of. A close may take as long
-// as the descriptor's maker likes (base/foreign_fd.h). So each user's descriptors are closed on a thread of
-// their own, and no user waits for another. A thread starts when there is something to close, and ends after
-// the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does not
-// answer blocks its user's thread, with all later descriptors of that user.
+// as the descriptor's maker likes (base/foreign_socket.h). So each user's descriptors are closed on a thread
+// of their own, and no user waits for another. A thread starts when there is something to close, and ends
+// after the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does
+// not answer blocks its user's thread, with all later descriptors of that user.
 //
 // For the agent's thread. Never blocks.
 class ForeignCloser {
@@ -59,7 +59,7 @@ class ForeignCloser {
 };
 
 // Owns a descriptor that a client has sent, of any kind. The destructor passes it to a ForeignCloser. Callers
-// may only use system calls that block for no kind of file (base/foreign_fd.h).
+// may only use system calls that block for no kind of file (base/foreign_socket.h).
 class ClientFile {
  public:
   ClientFile() = default;

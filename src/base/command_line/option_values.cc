@@ -11,7 +11,7 @@
 
 #include <strings.h>
 
-#include "base/command_line/suggestion.h"
+#include "base/command_line/usage_errors.h"
 #include "base/format.h"
 #include "base/text.h"
 

@@ -9,8 +9,10 @@
 
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
+#include "base/unique_fd.h"
 
 namespace verbena::paths {
+
 namespace {
 
 // An agent that exits may remove the parent directory between our two steps, so try again.
@@ -79,6 +81,18 @@ Result<UniqueFd> mark_in_use(const std::string& directory) {
     return fail(errno);
   }
   return fd;
+}
+
+const char* missing_system_file() {
+  struct stat status {};
+  if (::stat("/proc/self/ns/net", &status) != 0) {
+    return "/proc is not mounted, which tells Verbena where its files are and which network namespace this "
+           "is; as root: mount -t proc proc /proc";
+  }
+  if (!UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC))) {
+    return "/dev/null cannot be opened, which the agent needs; as root: mknod -m 666 /dev/null c 1 3";
+  }
+  return nullptr;
 }
 
 }  // namespace verbena::paths

@@ -50,4 +50,8 @@ Result<std::string> make_mirror_directory();
 // while it lives; the lock tells others that the directory is not stale. REQUIRES: the directory is our own
 Result<UniqueFd> mark_in_use(const std::string& directory);
 
+// Returns an error text if /proc is not mounted or /dev/null cannot be opened, as in a bare chroot. The text
+// names the file, its use and the command that fixes the problem. Returns nullptr if both are there.
+const char* missing_system_file();
+
 }  // namespace verbena::paths

@@ -14,8 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/paths/path_text.h"
 #include "base/paths/root_only.h"
+#include "base/paths/state_path.h"
 #include "base/same_file.h"
 #include "base/socket_option.h"
 

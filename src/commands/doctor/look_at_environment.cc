@@ -9,7 +9,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
-#include "base/paths/missing_system_file.h"
+#include "base/paths/state_directory.h"
 #include "commands/doctor/checks.h"
 #include "commands/doctor/program.h"
 #include "commands/verbena/installation.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/format.h"
-#include "base/paths/missing_system_file.h"
+#include "base/paths/state_directory.h"
 #include "base/unique_fd.h"
 #include "commands/doctor/checks.h"
 

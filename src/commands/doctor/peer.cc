@@ -24,7 +24,7 @@
 #include "commands/verbena/names.h"
 #include "control/client/command_client.h"
 #include "control/model/link.h"
-#include "management/mad/announcement.h"
+#include "management/mad/agent_messages.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/prefix.h"
 
@@ -184,12 +184,8 @@ void ask(const LinkStatus& one, const roce::Address& peer, PeerLook& look) {
     return;
   }
   mad::Mad request;
-  request.set_u8(mad::kBaseVersionAt, mad::kBaseVersion);
-  request.set_u8(mad::kClassAt, mad::kClassPerformance);
-  request.set_u8(mad::kClassVersionAt, 1);
-  request.set_u8(mad::kMethodAt, mad::kMethodGet);
+  request.set_kind(mad::kClassPerformance, 1, mad::kMethodGet, mad::kAttributeClassPortInfo);
   request.set(mad::kTransactionAt, uint64_t{2});
-  request.set(mad::kAttributeAt, mad::kAttributeClassPortInfo);
   began = MonotonicClock::now();
   answer = (*client)->ask(peer, request.bytes, 0, kMadPatience, kMadRetries);
   if (!answer) return;

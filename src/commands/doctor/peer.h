@@ -10,7 +10,7 @@
 #include "base/time.h"
 #include "commands/doctor/finding.h"
 #include "control/model/agent_status.h"
-#include "management/mad/agent_info.h"
+#include "management/mad/agent_messages.h"
 
 namespace verbena::commands::doctor {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <system_error>
 
-#include "base/paths/missing_system_file.h"
+#include "base/paths/state_directory.h"
 #include "commands/verbena/report.h"
 #include "control/model/agent_process.h"
 

@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/log.h"
-#include "base/paths/missing_system_file.h"
+#include "base/paths/state_directory.h"
 #include "commands/doctor/elf_file.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"

@@ -6,7 +6,7 @@
 
 #include <fcntl.h>
 
-#include "base/foreign_fd.h"
+#include "base/foreign_socket.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "control/model/message_socket.h"

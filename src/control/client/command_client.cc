@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "control/model/link.h"
 #include "control/protocol/status_page.h"
+#include "wire/roce/mad.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::control {
@@ -160,9 +161,8 @@ namespace {
 using protocol::MessageType;
 using protocol::UserMad;
 
-constexpr size_t kClassAt = 1;  // offset in the header that all classes have
-constexpr uint32_t kGsiQpn = 1;
-constexpr uint32_t kGsiQkey = 0x80010000;  // IBTA volume 1, 10.2.5
+using roce::kGsiQkey, roce::kGsiQpn;
+
 // How long to wait beyond the agent's last try, whose failure the agent reports itself. Ends the wait for a
 // silent agent.
 constexpr Duration kGrace = std::chrono::seconds(2);
@@ -208,7 +208,7 @@ AdminResult<uint32_t> MadClient::agent_for(uint8_t management_class, uint32_t ou
 
 AdminResult<MadClient::Mad> MadClient::ask(const roce::Address& destination, const Mad& request, uint32_t oui,
                                            Duration timeout, uint32_t retries) {
-  const auto agent = agent_for(static_cast<uint8_t>(request[kClassAt]), oui);
+  const auto agent = agent_for(static_cast<uint8_t>(request[roce::kClassAt]), oui);
   if (!agent) return tl::unexpected(agent.error());
   struct {
     UserMad user{};

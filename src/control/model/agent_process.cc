@@ -25,7 +25,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
-#include "base/paths/missing_system_file.h"
+#include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 
 namespace verbena::control {

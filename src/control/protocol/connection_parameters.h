@@ -17,7 +17,7 @@ inline constexpr size_t kCmPrivateBytes = 224;
 
 // The parameters of one end of a connection that is being set up. From rdma_conn_param, rdma_connect() and
 // rdma_accept() build the parameters for the CmConnectRequest to the agent. The connection manager writes
-// them into the REQ or REP (management/cm/spoken_parameters.h). The peer's parameters come in a CmEvent,
+// them into the REQ or REP (management/cm/parameters.h). The peer's parameters come in a CmEvent,
 // translated to our view: the peer's initiator depth is our responder resources.
 //
 // Part of the agent protocol: plain bytes of a fixed size. Values from outside may be arbitrary.

@@ -326,7 +326,7 @@ inline constexpr uint32_t kMaxChannelsUnseen = 64;
 inline constexpr uint16_t kFirstVersionWithCaptures = 4;
 
 // Tells a client to copy the packets that a slot sends by shared memory into a ring
-// (observe/capture/layout.h), or to stop. The ring is the message's descriptor.
+// (observe/capture/ring_file.h), or to stop. The ring is the message's descriptor.
 struct CaptureMessage {
   MessageHeader header;
   uint32_t slot;  // a slot of the receiving client

@@ -2,10 +2,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "management/cm/field_io.h"
-#include "management/cm/manager_config.h"
-#include "management/cm/roles.h"
-#include "management/cm/spoken_parameters.h"
+#include "management/cm/manager.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 namespace {
@@ -70,7 +68,7 @@ void remember(const ConnectRequest& request, Connection& connection) {
 
 }  // namespace
 
-Result<LocalId> ActiveSide::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
+Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
   if (request.qp_type == QpType::kXrcTarget) return fail(EINVAL);
   Req req = make_req(request);
   if (!say(request.parameters, req)) return fail(EINVAL);
@@ -84,7 +82,7 @@ Result<LocalId> ActiveSide::connect(const ConnectRequest& request, uint64_t cont
   return connection.info.local_id;
 }
 
-void ActiveSide::handle(const Rep& rep, const Incoming& incoming) {
+void Manager::handle(const Rep& rep, const Incoming& incoming) {
   Connection* const connection = table_.find(rep.remote_id);
   if (connection == nullptr) {
     // The connection is gone: our REQ reached the peer late. The REJ spares the peer its retransmissions.
@@ -102,7 +100,7 @@ void ActiveSide::handle(const Rep& rep, const Incoming& incoming) {
   }
 }
 
-void ActiveSide::accept(const Rep& rep, Connection& connection, const Incoming& incoming) {
+void Manager::accept(const Rep& rep, Connection& connection, const Incoming& incoming) {
   const ConnectionParameters answer = heard_in(rep, connection.info.qp_type == QpType::kXrcInitiator);
   if (table_.find_by_remote_id({incoming.peer(), rep.local_id}) != nullptr) {  // it is another connection's
     return drop(DropReason::kUnexpected);
@@ -124,11 +122,11 @@ void ActiveSide::accept(const Rep& rep, Connection& connection, const Incoming& 
   note_port_of_answer(connection, incoming);
   table_.insert_remote_numbers(connection);
   connection.last.kept = false;
-  owner_.tell(connection, &Handler::on_reply, rep);
+  tell(connection, &Handler::on_reply, rep);
 }
 
 // Handles a duplicate REP, or a REP for a connection that has ended.
-void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const Incoming& incoming) {
+void Manager::repeat_answer(const Rep& rep, Connection& connection, const Incoming& incoming) {
   const ConnectionInfo& info = connection.info;
   const auto last_is = [&](MessageType type) {
     return connection.last.kept && connection.last.type == type && info.remote_id == rep.local_id;
@@ -149,20 +147,15 @@ void ActiveSide::repeat_answer(const Rep& rep, Connection& connection, const Inc
   if (info.state == State::kMraRepSent || (info.state == State::kEstablished && last_is(MessageType::kRtu))) {
     sender_.send_again(connection);
   } else if (info.state == State::kEstablished) {
-    Rtu rtu;
-    rtu.local_id = info.local_id;
-    rtu.remote_id = info.remote_id;
-    sender_.answer(rtu, incoming);
+    sender_.answer(message_of<Rtu>(connection), incoming);
   }
 }
 
-Result<void> ActiveSide::ready(LocalId id, ConstBytes private_data) {
+Result<void> Manager::ready(LocalId id, ConstBytes private_data, TimePoint) {
   const auto connection = table_.find_owned(id, {State::kRepReceived, State::kMraRepSent});
   if (!connection) return tl::unexpected(connection.error());
-  Rtu rtu;
+  auto rtu = message_of<Rtu>(**connection);
   if (!put(private_data, rtu.private_data)) return fail(EINVAL);
-  rtu.local_id = (*connection)->info.local_id;
-  rtu.remote_id = (*connection)->info.remote_id;
   table_.enter(**connection, State::kEstablished);
   sender_.send_and_keep(**connection, rtu);
   return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "base/intrusive_list.h"
 #include "base/time.h"
@@ -26,7 +26,7 @@ struct Repetition {
 
 // The state of one communication ID: a connection between two QPs in IBTA's sense, or a service ID
 // resolution. (Not to be confused with control::Connection, a socket to the agent.) The connection table owns
-// it; only the manager's roles access it.
+// it; only the manager accesses it.
 struct Connection {
   ConnectionInfo info;
 
@@ -41,21 +41,54 @@ struct Connection {
 
   Repetition last;
   uint8_t retries_left = 0;
-  uint8_t unasked = 0;      // retransmissions by timer to a peer that has never answered
-  Duration timeout{};       // how long to wait for an answer before the first retransmission
-  Duration repeat_after{};  // interval of retransmissions: `timeout`, or more after an MRA
-  TimePoint expires = kNever;
-
-  // Hooks of the tables.
-  static constexpr size_t kNoTimer = ~size_t{0};
-  size_t timer_position = kNoTimer;
-  ListHook wait_hook;                      // connections in TIMEWAIT and lingering ones
-  Connection* next_by_local_id = nullptr;  // chains of the hash tables
-  Connection* next_by_remote_id = nullptr;
-  Connection* next_by_remote_qpn = nullptr;
-  bool in_remote_ids = false;
-  bool in_remote_qpns = false;
-  bool in_sidr_requests = false;  // chained by next_by_remote_id
+  uint8_t unasked = 0;         // retransmissions by timer to a peer that has never answered
+  Duration timeout{};          // how long to wait for an answer before the first retransmission
+  Duration repeat_after{};     // interval of retransmissions: `timeout`, or more after an MRA
+  TimePoint expires = kNever;  // of the timer; kNever if none runs, as for most connections
+  ListHook wait_hook;          // of the table: connections in TIMEWAIT and lingering ones
 };
+
+// A set of connection states.
+class StateSet {
+ public:
+  constexpr StateSet(std::initializer_list<State> states) {
+    for (const State state : states) bits_ |= 1u << static_cast<unsigned>(state);
+  }
+  constexpr bool has(State state) const { return (bits_ >> static_cast<unsigned>(state) & 1) != 0; }
+
+ private:
+  static_assert(kStates <= 32);
+  uint32_t bits_ = 0;
+};
+
+// States in which our REQ is unanswered.
+inline constexpr StateSet kWaitsForRep{State::kReqSent, State::kMraReqReceived};
+
+// States of a passive connection or resolution that is not established or answered yet.
+inline constexpr StateSet kHalfOpen{State::kReqReceived, State::kMraReqSent, State::kRepSent,
+                                    State::kMraRepReceived, State::kSidrReqReceived};
+
+// States of a passive connection or resolution that the owner has not answered yet.
+inline constexpr StateSet kAwaitsOwner{State::kReqReceived, State::kMraReqSent, State::kSidrReqReceived};
+
+// States in which the connection holds the peer's QP, so that no other connection may use that QP. Once
+// either side begins to disconnect, the QPN is free, because the peer may reuse it before we know that the
+// connection has ended.
+inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReqSent,  State::kRepSent,
+                                          State::kMraRepReceived, State::kRepReceived, State::kMraRepSent,
+                                          State::kEstablished};
+
+// States in which the local QP belongs to the connection, as far as the peer knows.
+inline constexpr StateSet kHoldsLocalQpn{
+    State::kReqSent,    State::kMraReqReceived, State::kRepSent,  State::kMraRepReceived, State::kRepReceived,
+    State::kMraRepSent, State::kEstablished,    State::kDreqSent, State::kDreqReceived};
+
+// States of a connection that is being set up, in which the owner may send a REJ.
+inline constexpr StateSet kRejectable{State::kReqSent,    State::kMraReqReceived, State::kReqReceived,
+                                      State::kMraReqSent, State::kRepReceived,    State::kMraRepSent,
+                                      State::kRepSent,    State::kMraRepReceived};
+
+// States of a service ID resolution in progress.
+inline constexpr StateSet kResolves{State::kSidrReqSent, State::kSidrReqReceived};
 
 }  // namespace verbena::cm

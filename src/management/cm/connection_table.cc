@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/connection_table.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -18,14 +19,10 @@ ConnectionTable::ConnectionTable(const ManagerConfig& config, Counters& counters
       counters_(counters),
       half_open_(Quota::Size::of(config.max_half_open), config.own_account),
       ids_(random.next(), config.id_mask),
-      by_local_id_(random.next()),
-      by_remote_id_(random.next()),
-      by_remote_qpn_(random.next()),
-      sidr_requests_(random.next()) {}
-
-ConnectionTable::~ConnectionTable() {
-  by_local_id_.drain([](Connection& connection) { delete &connection; });
-}
+      by_local_id_(0, KeyedHash(random.next())),
+      by_remote_id_(0, KeyedHash(random.next())),
+      by_remote_qpn_(0, KeyedHash(random.next())),
+      sidr_requests_(0, KeyedHash(random.next())) {}
 
 LocalId ConnectionTable::draw_id() {
   for (;;) {
@@ -34,35 +31,38 @@ LocalId ConnectionTable::draw_id() {
   }
 }
 
+Connection& ConnectionTable::insert(const ConnectionInfo& info) {
+  Connection& connection = *by_local_id_.emplace(info.local_id, std::make_unique<Connection>()).first->second;
+  connection.info = info;
+  ++owned_with(connection);
+  return connection;
+}
+
 Connection& ConnectionTable::create(uint64_t context, const roce::Path& path, uint32_t account) {
-  auto* const connection = new Connection;
-  connection->info.local_id = draw_id();
-  connection->info.context = context;
-  connection->info.path = path;
-  connection->account = account;
-  by_local_id_.insert(*connection);
-  ++owned_with(*connection);
-  return *connection;
+  ConnectionInfo info;
+  info.local_id = draw_id();
+  info.context = context;
+  info.path = path;
+  Connection& connection = insert(info);
+  connection.account = account;
+  return connection;
 }
 
 Connection& ConnectionTable::take_up(const ConnectionInfo& agreed, uint64_t context) {
-  auto* const connection = new Connection;
-  connection->info = agreed;
-  connection->info.state = State::kIdle;
-  connection->info.context = context;
-  by_local_id_.insert(*connection);
-  ++owned_with(*connection);
-  enter(*connection, State::kEstablished);
-  insert_remote_numbers(*connection);
-  return *connection;
+  ConnectionInfo info = agreed;
+  info.state = State::kIdle;
+  info.context = context;
+  Connection& connection = insert(info);
+  enter(connection, State::kEstablished);
+  insert_remote_numbers(connection);
+  return connection;
 }
 
 void ConnectionTable::release(Connection& connection) {
   unlink_wait(connection);
   enter(connection, State::kIdle);
   if (connection.has_owner) --owned_with(connection);
-  by_local_id_.erase(connection);
-  delete &connection;
+  by_local_id_.erase(LocalId{connection.info.local_id});
 }
 
 void ConnectionTable::release_if_done(Connection& connection) {
@@ -104,27 +104,32 @@ const Connection* ConnectionTable::next_by_local_qpn(uint32_t qpn, LocalId id) c
 }
 
 void ConnectionTable::insert_remote_numbers(Connection& connection) {
-  by_remote_id_.insert(connection);
-  connection.in_remote_ids = true;
+  by_remote_id_.emplace(remote_id_of(connection), &connection);
   if (connection.info.remote_qpn == 0) return;  // no QP
-  by_remote_qpn_.insert(connection);
-  connection.in_remote_qpns = true;
+  by_remote_qpn_.emplace(remote_qpn_of(connection), &connection);
 }
 
 void ConnectionTable::insert_sidr_request(Connection& connection) {
-  sidr_requests_.insert(connection);
-  connection.in_sidr_requests = true;
+  sidr_requests_.emplace(remote_id_of(connection), &connection);
 }
 
-void ConnectionTable::erase_remote_id(Connection& connection) {
-  if (connection.in_remote_ids) by_remote_id_.erase(connection);
-  if (connection.in_sidr_requests) sidr_requests_.erase(connection);
-  connection.in_remote_ids = connection.in_sidr_requests = false;
+void ConnectionTable::erase_from(ByPeer& index, const PeerNumber& key, const Connection& connection) {
+  const auto [first, last] = index.equal_range(key);
+  const auto found =
+      std::find_if(first, last, [&](const auto& entry) { return entry.second == &connection; });
+  if (found != last) index.erase(found);
 }
 
-void ConnectionTable::erase_remote_qpn(Connection& connection) {
-  if (connection.in_remote_qpns) by_remote_qpn_.erase(connection);
-  connection.in_remote_qpns = false;
+void ConnectionTable::set_timer(Connection& connection, TimePoint when) {
+  cancel_timer(connection);
+  timers_.emplace(when, connection.info.local_id);
+  connection.expires = when;
+}
+
+void ConnectionTable::cancel_timer(Connection& connection) {
+  if (connection.expires == kNever) return;
+  timers_.erase({connection.expires, connection.info.local_id});
+  connection.expires = kNever;
 }
 
 // REQUIRES: the local QPN does not change while the connection holds it
@@ -146,11 +151,16 @@ void ConnectionTable::enter(Connection& connection, State state) {
   if (connection.is_peer_to_peer && kWaitsForRep.has(current) && !kWaitsForRep.has(state)) {
     std::erase(peer_to_peer_, &connection);
   }
-  if (!kHoldsRemoteQpn.has(state)) erase_remote_qpn(connection);
-  if (state == State::kIdle && !connection.lingers) erase_remote_id(connection);
+  if (kHoldsRemoteQpn.has(current) && !kHoldsRemoteQpn.has(state)) {
+    erase_from(by_remote_qpn_, remote_qpn_of(connection), connection);
+  }
+  if (state == State::kIdle && !connection.lingers) {
+    erase_from(by_remote_id_, remote_id_of(connection), connection);
+    erase_from(sidr_requests_, remote_id_of(connection), connection);
+  }
   update_local_qpn(connection, state);
   if (state != State::kEstablished) connection.lap = LapState::kNone;
-  timers_.cancel(connection);
+  cancel_timer(connection);
   if (connection.has_owner) --owned_with(connection);
   current = state;
   if (connection.has_owner) ++owned_with(connection);
@@ -176,12 +186,12 @@ void ConnectionTable::stop_waiting(Connection& connection) {
 
 void ConnectionTable::await_owner(Connection& connection, TimePoint now) {
   connection.retries_left = 0;
-  timers_.set(connection, now + config_.longest_silence);
+  set_timer(connection, now + config_.longest_silence);
 }
 
 void ConnectionTable::wait_until(Connection& connection, TimePoint when, TimePoint now) {
   connection.retries_left = 0;
-  timers_.set(connection, when);
+  set_timer(connection, when);
   waits_.push_back(connection);
   if (++waiting_ > config_.max_waiting) cut_oldest_wait_short(now);
 }
@@ -192,7 +202,7 @@ void ConnectionTable::cut_oldest_wait_short(TimePoint now) {
   --waiting_;
   if (oldest.has_owner && oldest.info.state == State::kTimeWait) {
     oldest.retries_left = 0;
-    timers_.set(oldest, now);  // its owner must get the event from on_timer()
+    set_timer(oldest, now);  // its owner must get the event from on_timer()
     return;
   }
   oldest.lingers = false;

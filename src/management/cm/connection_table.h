@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -13,13 +15,10 @@
 #include "base/random.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "management/cm/chained_table.h"
 #include "management/cm/connection.h"
 #include "management/cm/counters.h"
-#include "management/cm/id_sequence.h"
-#include "management/cm/manager_config.h"
-#include "management/cm/state_set.h"
-#include "management/cm/timer_heap.h"
+#include "management/cm/numbers.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 
@@ -29,7 +28,6 @@ class ConnectionTable {
  public:
   // REQUIRES: config and counters outlive the table
   ConnectionTable(const ManagerConfig& config, Counters& counters, Random random);
-  ~ConnectionTable();
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
@@ -45,20 +43,26 @@ class ConnectionTable {
   // Marks the connection as destroyed: its owner gets no more events of it.
   void disown(Connection& connection);
 
-  Connection* find(LocalId id) { return by_local_id_.find(id); }
-  const Connection* find(LocalId id) const { return by_local_id_.find(id); }
+  Connection* find(LocalId id) const {
+    const auto found = by_local_id_.find(id);
+    return found != by_local_id_.end() ? found->second.get() : nullptr;
+  }
   // Finds a connection for an operation of the owner. Errors: ENOENT if there is none or it was destroyed;
   // EINVAL if its state is not in `states`.
   Result<Connection*> find_owned(LocalId id);
   Result<Connection*> find_owned(LocalId id, StateSet states);
-  Connection* find_by_remote_id(const PeerNumber& id) { return by_remote_id_.find(id); }
+  Connection* find_by_remote_id(const PeerNumber& id) const { return find_in(by_remote_id_, id); }
   // Finds the connection that uses this QP of the peer: established, or being set up (kHoldsRemoteQpn).
-  Connection* find_by_remote_qpn(const PeerNumber& qpn) { return by_remote_qpn_.find(qpn); }
+  // `own`: the address at our end. `is_active`: our end is the active side.
+  Connection* find_by_remote_qpn(const roce::Address& own, const roce::Address& peer, uint32_t qpn,
+                                 bool is_active) const {
+    return find_in(by_remote_qpn_, qpn_key(own, peer, qpn, is_active));
+  }
   // Returns the first connection at or after (qpn, id) that holds a local QP (kHoldsLocalQpn), in the order
   // of QPNs and then of IDs. Returns nullptr if there is none.
   const Connection* next_by_local_qpn(uint32_t qpn, LocalId id) const;
   // Finds the service ID resolution that the peer requested under this ID.
-  Connection* find_sidr_request(const PeerNumber& id) { return sidr_requests_.find(id); }
+  Connection* find_sidr_request(const PeerNumber& id) const { return find_in(sidr_requests_, id); }
   // Finds our peer-to-peer connection to this service that waits for a REP, between these addresses.
   Connection* find_crossing(uint64_t service_id, const roce::Address& own, const roce::Address& peer);
 
@@ -83,11 +87,12 @@ class ConnectionTable {
   // of the peer, also for duplicates.
   void await_owner(Connection& connection, TimePoint now);
 
-  void set_timer(Connection& connection, TimePoint when) { timers_.set(connection, when); }
-  void cancel_timer(Connection& connection) { timers_.cancel(connection); }
-  TimePoint deadline() const { return timers_.next(); }
-  // REQUIRES: deadline() != kNever
-  Connection& next_due() { return timers_.front(); }
+  void set_timer(Connection& connection, TimePoint when);
+  void cancel_timer(Connection& connection);
+  // Returns when the first timer expires; kNever if none runs.
+  TimePoint deadline() const { return timers_.empty() ? kNever : timers_.begin()->first; }
+  // Returns the connection whose timer expires first. REQUIRES: deadline() != kNever
+  Connection& next_due() const { return *find(timers_.begin()->second); }
 
   size_t size() const { return by_local_id_.size(); }
   size_t half_open() const { return half_open_.of_all(); }
@@ -101,9 +106,32 @@ class ConnectionTable {
   size_t& owned_with(const Connection& connection) {
     return owned_[static_cast<size_t>(connection.info.state)];
   }
+  // Connections by a number that the peer chose; several may have the same key.
+  using ByPeer = std::unordered_multimap<PeerNumber, Connection*, KeyedHash>;
+  static Connection* find_in(const ByPeer& index, const PeerNumber& key) {
+    const auto found = index.find(key);
+    return found != index.end() ? found->second : nullptr;
+  }
+  // Removes the connection from the index, if it is there.
+  static void erase_from(ByPeer& index, const PeerNumber& key, const Connection& connection);
+  static PeerNumber remote_id_of(const Connection& connection) {
+    return {connection.info.path.destination, connection.info.remote_id};
+  }
+  static PeerNumber remote_qpn_of(const Connection& connection) {
+    const ConnectionInfo& info = connection.info;
+    return qpn_key(info.path.source, info.path.destination, info.remote_qpn, info.is_active);
+  }
+  // If an address is connected to itself, both sides are in the index, possibly with the same QPN: programs
+  // that connect without QPs invent QPNs (rdma-core's cmtime). For such a connection, the key of the active
+  // side differs from that of the passive side.
+  static PeerNumber qpn_key(const roce::Address& own, const roce::Address& peer, uint32_t qpn,
+                            bool is_active) {
+    constexpr uint32_t kOtherSide = 1u << 31;  // above all QPNs, which have 24 bits
+    return {peer, own == peer && is_active ? qpn | kOtherSide : qpn};
+  }
+
   LocalId draw_id();
-  void erase_remote_id(Connection& connection);
-  void erase_remote_qpn(Connection& connection);
+  Connection& insert(const ConnectionInfo& info);
   void update_local_qpn(const Connection& connection, State state);
   void wait_until(Connection& connection, TimePoint when, TimePoint now);
   void cut_oldest_wait_short(TimePoint now);
@@ -115,13 +143,13 @@ class ConnectionTable {
   IdSequence ids_;
   size_t waiting_ = 0;
   std::array<size_t, kStates> owned_{};
-  ChainedTable<ByLocalId> by_local_id_;
-  ChainedTable<ByRemoteId> by_remote_id_;
-  ChainedTable<ByRemoteQpn> by_remote_qpn_;
-  ChainedTable<ByRemoteId> sidr_requests_;
+  std::unordered_map<LocalId, std::unique_ptr<Connection>, KeyedHash> by_local_id_;
+  ByPeer by_remote_id_;
+  ByPeer by_remote_qpn_;
+  ByPeer sidr_requests_;
   std::set<std::pair<uint32_t, LocalId>> by_local_qpn_;
   std::vector<Connection*> peer_to_peer_;
-  TimerHeap timers_;
+  std::set<std::pair<TimePoint, LocalId>> timers_;
   IntrusiveList<Connection, &Connection::wait_hook> waits_;  // oldest first
 };
 

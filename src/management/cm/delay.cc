@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 
-#include "management/cm/field_io.h"
-#include "management/cm/roles.h"
+#include "management/cm/manager.h"
 
 namespace verbena::cm {
 
-Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
-                          TimePoint now) {
+Result<void> Manager::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
+                            TimePoint now) {
   const auto found = table_.find_owned(id, {State::kReqReceived, State::kRepReceived, State::kEstablished});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
   const State state = connection.info.state;
   if (state == State::kEstablished && connection.lap != LapState::kReceived) return fail(EINVAL);
-  Mra mra;
+  auto mra = message_of<Mra>(connection);
   if (!put(private_data, mra.private_data)) return fail(EINVAL);
-  mra.local_id = connection.info.local_id;
-  mra.remote_id = connection.info.remote_id;
   mra.service_timeout = service_timeout & 31;
   if (state == State::kReqReceived) {
     mra.delayed = Answered::kReq;
@@ -36,7 +33,7 @@ Result<void> Delay::delay(LocalId id, uint8_t service_timeout, MraTime when, Con
 
 // The answer will be late: delays our next retransmission by the MRA's time plus a packet's. Only once per
 // request, or a peer could make us wait without limit.
-void Delay::handle(const Mra& mra, const Incoming& incoming) {
+void Manager::handle(const Mra& mra, const Incoming& incoming) {
   Connection* const connection = table_.find(mra.remote_id);
   if (connection == nullptr) return drop(DropReason::kUnknownConnection);
   const ConnectionInfo& info = connection->info;
@@ -52,11 +49,11 @@ void Delay::handle(const Mra& mra, const Incoming& incoming) {
   connection->repeat_after =
       config_.service_time(mra.service_timeout) + config_.answer_time(info.ack_timeout);
   table_.set_timer(*connection, incoming.now + connection->repeat_after);
-  owner_.tell(*connection, &Handler::on_delay, mra);
+  tell(*connection, &Handler::on_delay, mra);
 }
 
 // False if no message of ours is pending that the peer could delay.
-bool Delay::enter_delayed(Connection& connection, Answered delayed) {
+bool Manager::enter_delayed(Connection& connection, Answered delayed) {
   const State state = connection.info.state;
   if (state == State::kReqSent && delayed == Answered::kReq) {
     table_.enter(connection, State::kMraReqReceived);

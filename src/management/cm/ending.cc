@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 
-#include "management/cm/field_io.h"
-#include "management/cm/roles.h"
+#include "management/cm/manager.h"
 
 namespace verbena::cm {
 
-void Ending::send_drep(Connection& connection, ConstBytes private_data, TimePoint now) {
-  Drep drep;
-  drep.local_id = connection.info.local_id;
-  drep.remote_id = connection.info.remote_id;
+void Manager::send_drep(Connection& connection, ConstBytes private_data, TimePoint now) {
+  auto drep = message_of<Drep>(connection);
   put(private_data, drep.private_data);
   sender_.send_and_keep(connection, drep);
   table_.enter_time_wait(connection, now);
 }
 
-Result<void> Ending::disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
+Result<void> Manager::disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
   const auto connection = table_.find_owned(id, {State::kEstablished});
   if (!connection) return tl::unexpected(connection.error());
   if (private_data.size() > Dreq{}.private_data.size()) return fail(EINVAL);
@@ -23,7 +20,7 @@ Result<void> Ending::disconnect(LocalId id, ConstBytes private_data, TimePoint n
   return {};
 }
 
-Result<void> Ending::confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
+Result<void> Manager::confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
   const auto connection = table_.find_owned(id, {State::kDreqReceived});
   if (!connection) return tl::unexpected(connection.error());
   if (private_data.size() > Drep{}.private_data.size()) return fail(EINVAL);
@@ -31,20 +28,20 @@ Result<void> Ending::confirm_disconnect(LocalId id, ConstBytes private_data, Tim
   return {};
 }
 
-void Ending::answer_drep(const Dreq& dreq, const Incoming& incoming) {
+void Manager::answer_drep(const Dreq& dreq, const Incoming& incoming) {
   Drep drep;
   drep.local_id = dreq.remote_id;
   drep.remote_id = dreq.local_id;
   sender_.answer(drep, incoming);
 }
 
-void Ending::handle(const Dreq& dreq, const Incoming& incoming) {
+void Manager::handle(const Dreq& dreq, const Incoming& incoming) {
   Connection* const connection = of_peer(dreq.remote_id, dreq.local_id, incoming);
   if (connection == nullptr) {
     // Unknown connection: the peer gets an answer nevertheless, as from the kernel, and need not wait. A host
     // that guesses other hosts' IDs gets none.
     const bool is_unknown = table_.find(dreq.remote_id) == nullptr;
-    if (is_unknown && !owner_.may_restore(dreq.remote_qpn, incoming)) answer_drep(dreq, incoming);
+    if (is_unknown && !may_restore(dreq.remote_qpn, incoming)) answer_drep(dreq, incoming);
   } else if (connection->info.state == State::kIdle) {
     answer_drep(dreq, incoming);
   } else if (connection->info.local_qpn != dreq.remote_qpn) {
@@ -54,7 +51,7 @@ void Ending::handle(const Dreq& dreq, const Incoming& incoming) {
   }
 }
 
-void Ending::accept(const Dreq& dreq, Connection& connection, const Incoming& incoming) {
+void Manager::accept(const Dreq& dreq, Connection& connection, const Incoming& incoming) {
   switch (connection.info.state) {
     case State::kRepSent:  // the RTU was lost, and the peer ends the connection before we knew it as
                            // established
@@ -83,19 +80,19 @@ void Ending::accept(const Dreq& dreq, Connection& connection, const Incoming& in
       drop(DropReason::kUnexpected);
       return;
   }
-  owner_.tell(connection, &Handler::on_disconnect_request, dreq);
+  tell(connection, &Handler::on_disconnect_request, dreq);
 }
 
-void Ending::handle(const Drep& drep, const Incoming& incoming) {
+void Manager::handle(const Drep& drep, const Incoming& incoming) {
   Connection* const connection = of_peer(drep.remote_id, drep.local_id, incoming);
   if (connection == nullptr) return;
   if (connection->info.state != State::kDreqSent) return count_duplicate(MessageType::kDrep);
   table_.enter_time_wait(*connection, incoming.now);
-  owner_.tell(*connection, &Handler::on_disconnected, &drep);
+  tell(*connection, &Handler::on_disconnected, &drep);
 }
 
 // An XRC target's QP outlives the program that created it, so the peer gets no DREQ, as in the kernel.
-void Ending::abandon(Connection& connection, TimePoint now) {
+void Manager::abandon_established(Connection& connection, TimePoint now) {
   switch (connection.info.state) {
     case State::kEstablished:
       if (connection.info.qp_type == QpType::kXrcTarget) {
@@ -112,19 +109,9 @@ void Ending::abandon(Connection& connection, TimePoint now) {
   }
 }
 
-void Ending::give_up(Connection& connection, TimePoint now) {
+void Manager::give_up_disconnect(Connection& connection, TimePoint now) {
   table_.enter_time_wait(connection, now);
-  owner_.tell(connection, &Handler::on_disconnected, nullptr);
-}
-
-void Ending::end_wait(Connection& connection) {
-  const bool was_time_wait = connection.info.state == State::kTimeWait;
-  table_.stop_waiting(connection);
-  if (was_time_wait) {
-    owner_.tell(connection, &Handler::on_time_wait_exit);
-  } else {
-    table_.release_if_done(connection);
-  }
+  tell(connection, &Handler::on_disconnected, nullptr);
 }
 
 }  // namespace verbena::cm

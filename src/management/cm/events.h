@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/time.h"
+#include "management/cm/mad.h"
 #include "management/cm/messages.h"
 #include "wire/roce/path.h"
 
@@ -82,10 +83,10 @@ class Handler {
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
   enum class Return : uint8_t { kNever, kPossible, kWait };
   // Decides whether a connection that the manager does not know may still be restored from a former agent.
-  // `qpn` is its local QP; 0 if the datagram names none. kNever: the peer is told that the connection is
-  // gone. kPossible: no answer, so that the peer retries. kWait: like kPossible, but the owner passes the
+  // The number is its local QPN; 0 if the datagram names none. kNever: the peer is told that the connection
+  // is gone. kPossible: no answer, so that the peer retries. kWait: like kPossible, but the owner passes the
   // datagram in again; only if the arrival may wait. The handler may not call the manager here.
-  virtual Return may_return(uint32_t qpn, const Arrival& arrival);
+  virtual Return may_return(uint32_t, const Arrival&) { return Return::kNever; }
 
   // Passive: a new connection, called right after it was admitted; answer with reply() or reject(). Peer to
   // peer: `id` is a connection that this side requested; the peer's crossing REQ has won, and this side is
@@ -119,8 +120,8 @@ class Handler {
 
   // The peer proposes another alternate path; answer with answer_alternate_path(). Not called unless
   // ManagerConfig::alternate_paths is set.
-  virtual void on_alternate_path(LocalId id, uint64_t context, const Lap& lap);
-  virtual void on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr);
+  virtual void on_alternate_path(LocalId, uint64_t, const Lap&) {}
+  virtual void on_alternate_path_answer(LocalId, uint64_t, const Apr&) {}
 };
 
 // Sends the manager's datagrams. The manager calls send() during operations, on_mad() and on_timer(). An
@@ -130,6 +131,38 @@ class Sink {
   virtual ~Sink() = default;
   // Sends to QP1 of path.destination with Q_Key kGsiQkey. Failures count as packet loss.
   virtual void send(const Mad& mad, const roce::Path& path) = 0;
+};
+
+struct ConnectionInfo;
+
+// A message that a connection has sent or received, for an Observer.
+struct Passage {
+  MessageType type = MessageType::kReq;
+  uint16_t reason = 0;       // the reason of a REJ, or the status of a SIDR_REP or APR; else 0
+  uint16_t repetitions = 0;  // sent: number of earlier transmissions. Received: 1 for a duplicate REQ
+};
+
+// Returns the reason or status in a message that has such a field; else 0.
+template <class Message>
+uint16_t reason_in(const Message& message) {
+  if constexpr (requires { message.reason; }) {
+    return message.reason;
+  } else if constexpr (requires { message.status; }) {
+    return static_cast<uint16_t>(message.status);
+  } else {
+    return 0;
+  }
+}
+
+// Records the messages of connections, for traces. The manager calls it during operations, on_mad() and
+// on_timer(); an implementation may not call the manager. Reports received messages only of existing
+// connections, so not a passive connection's first REQ. Destroyed connections are not reported, except for
+// the messages that destroy() itself sends.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_sent(const ConnectionInfo& connection, const Passage& passage) = 0;
+  virtual void on_received(const ConnectionInfo& connection, const Passage& passage) = 0;
 };
 
 }  // namespace verbena::cm

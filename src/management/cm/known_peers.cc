@@ -2,18 +2,11 @@
 #include "management/cm/known_peers.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace verbena::cm {
 
 size_t KnownPeers::set_of(const roce::Address& peer) const {
-  __extension__ using Wide = unsigned __int128;
-  uint64_t state = secret_;
-  for (const uint64_t word : std::bit_cast<std::array<uint64_t, 2>>(peer.bytes)) {
-    const Wide product = static_cast<Wide>(state ^ word) * (secret_ | 1);
-    state = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^ 0x9e3779b97f4a7c15;
-  }
-  return (state & (kSets - 1)) * kWays;
+  return (hash_({peer, 0}) & (kSets - 1)) * kWays;
 }
 
 const KnownPeers::Entry* KnownPeers::find(const roce::Address& peer) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "management/cm/numbers.h"
 #include "wire/roce/path.h"
 
 namespace verbena::cm {
@@ -34,7 +35,7 @@ class KnownPeers {
   static constexpr Duration kInterval = std::chrono::milliseconds(500);
 
   // The hash is keyed, since peers choose their addresses.
-  explicit KnownPeers(uint64_t secret) : secret_(secret), entries_(kSets * kWays) {}
+  explicit KnownPeers(uint64_t secret) : hash_(secret), entries_(kSets * kWays) {}
 
   // Records that `peer` quoted a communication ID, which only a datagram from us can have told it.
   void has_answered(const roce::Address& peer, TimePoint now);
@@ -65,7 +66,7 @@ class KnownPeers {
   Entry* find_or_take(const roce::Address& peer, TimePoint now);
   Entry& entry_of_known(const roce::Address& peer, TimePoint now);
 
-  const uint64_t secret_;
+  const KeyedHash hash_;
   std::vector<Entry> entries_;
 };
 

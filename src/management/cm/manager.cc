@@ -4,21 +4,13 @@
 #include <cerrno>
 
 namespace verbena::cm {
-namespace {
-
-DropReason reason_of(DecodeError error) {
-  return error == DecodeError::kSize ? DropReason::kNotWhole : DropReason::kNotOurs;
-}
-
-}  // namespace
 
 Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random)
     : config_(config),
+      handler_(handler),
       table_(config_, counters_, random),
       known_peers_(random.next()),
-      sender_(config_, sink, table_, known_peers_, counters_),
-      owner_(config_, handler, table_, counters_),
-      parts_{config_, counters_, table_, known_peers_, sender_, owner_} {}
+      sender_(config_, sink, table_, known_peers_, counters_) {}
 
 void Manager::set_observer(Observer& observer) {
   observer_ = &observer;
@@ -40,55 +32,41 @@ const Connection* Manager::named_by(const Message& message, const roce::Address&
   return is_its_peer ? connection : nullptr;
 }
 
-template <class Message, auto Role>
-void Manager::receive(Manager& manager, ConstBytes mad, const Incoming& incoming) {
+template <class Message>
+void Manager::receive(ConstBytes mad, const Incoming& incoming) {
   const auto message = decode<Message>(mad);
-  if (!message) {
-    ++manager.counters_.of(DropReason::kMalformed);
-    return;
-  }
-  if (const Connection* const connection = manager.named_by(*message, incoming.peer())) {
-    if (is_from_other_port(*connection, incoming)) {
-      ++manager.counters_.of(DropReason::kWrongPeer);
-      return;
-    }
-    if (manager.observer_ != nullptr && connection->has_owner) {
+  if (!message) return drop(DropReason::kMalformed);
+  if (const Connection* const connection = named_by(*message, incoming.peer())) {
+    if (is_from_other_port(*connection, incoming)) return drop(DropReason::kWrongPeer);
+    if (observer_ != nullptr && connection->has_owner) {
       const uint16_t repetitions = Message::kType == MessageType::kReq ? 1 : 0;
-      manager.observer_->on_received(connection->info, {Message::kType, reason_in(*message), repetitions});
+      observer_->on_received(connection->info, {Message::kType, reason_in(*message), repetitions});
     }
   }
-  (manager.*Role).handle(*message, incoming);
+  handle(*message, incoming);
 }
 
-// The role that handles each message, in the order of MessageType.
+// In the order of MessageType.
 const Manager::Receiver Manager::kReceivers[kMessageTypes] = {
-    &Manager::receive<Req, &Manager::passive_side_>,
-    &Manager::receive<Mra, &Manager::delay_>,
-    &Manager::receive<Rej, &Manager::rejection_>,
-    &Manager::receive<Rep, &Manager::active_side_>,
-    &Manager::receive<Rtu, &Manager::passive_side_>,
-    &Manager::receive<Dreq, &Manager::ending_>,
-    &Manager::receive<Drep, &Manager::ending_>,
-    &Manager::receive<SidrReq, &Manager::service_resolution_>,
-    &Manager::receive<SidrRep, &Manager::service_resolution_>,
-    &Manager::receive<Lap, &Manager::migration_>,
-    &Manager::receive<Apr, &Manager::migration_>,
+    &Manager::receive<Req>,     &Manager::receive<Mra>,  &Manager::receive<Rej>,  &Manager::receive<Rep>,
+    &Manager::receive<Rtu>,     &Manager::receive<Dreq>, &Manager::receive<Drep>, &Manager::receive<SidrReq>,
+    &Manager::receive<SidrRep>, &Manager::receive<Lap>,  &Manager::receive<Apr>,
 };
 
 Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) {
   const auto header = decode_header(mad);
   if (!header) {
-    ++counters_.of(reason_of(header.error()));
+    drop(header.error());
     return Disposal::kDone;
   }
   const auto type = static_cast<size_t>(header->type);
   if (arrival.waited == Duration::zero()) ++counters_.received[type];
   if (!arrival.from_roce_port && known_peers_.has_roce_port(arrival.path.source, now)) {
-    ++counters_.of(DropReason::kWrongPeer);
+    drop(DropReason::kWrongPeer);
     return Disposal::kDone;
   }
   Disposal disposal = Disposal::kDone;
-  kReceivers[type](*this, mad, Incoming{header->transaction, arrival, now, disposal});
+  (this->*kReceivers[type])(mad, Incoming{header->transaction, arrival, now, disposal});
   return disposal;
 }
 
@@ -100,9 +78,19 @@ void Manager::expire(Connection& connection, TimePoint now) {
   if (connection.retries_left > 0) {
     sender_.repeat(connection, now);
   } else if (connection.wait_hook.is_linked() || connection.info.state == State::kTimeWait) {
-    ending_.end_wait(connection);
+    end_wait(connection);
   } else {
     give_up(connection, now);
+  }
+}
+
+void Manager::end_wait(Connection& connection) {
+  const bool was_time_wait = connection.info.state == State::kTimeWait;
+  table_.stop_waiting(connection);
+  if (was_time_wait) {
+    tell(connection, &Handler::on_time_wait_exit);
+  } else {
+    table_.release_if_done(connection);
   }
 }
 
@@ -112,13 +100,13 @@ void Manager::give_up(Connection& connection, TimePoint now) {
   ++counters_.timed_out[static_cast<size_t>(connection.last.type)];
   switch (connection.info.state) {
     case State::kDreqSent:
-      return ending_.give_up(connection, now);
+      return give_up_disconnect(connection, now);
     case State::kEstablished:
-      return migration_.give_up(connection);
+      return give_up_migration(connection);
     case State::kSidrReqSent:
-      return service_resolution_.give_up(connection);
+      return give_up_resolution(connection);
     default:
-      return rejection_.give_up(connection, now);
+      return give_up_setup(connection, now);
   }
 }
 
@@ -126,58 +114,7 @@ void Manager::give_up(Connection& connection, TimePoint now) {
 void Manager::forget_request(Connection& connection) {
   const bool resolves = kResolves.has(connection.info.state);
   table_.enter(connection, State::kIdle);
-  owner_.tell(connection, &Handler::on_unreachable, resolves ? MessageType::kSidrReq : MessageType::kReq);
-}
-
-Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context, TimePoint now) {
-  return active_side_.connect(request, context, now);
-}
-
-Result<void> Manager::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
-  return passive_side_.reply(id, reply, now);
-}
-
-Result<void> Manager::ready(LocalId id, ConstBytes private_data, TimePoint) {
-  return active_side_.ready(id, private_data);
-}
-
-Result<void> Manager::establish(LocalId id, TimePoint) {
-  return passive_side_.establish(id);
-}
-
-Result<void> Manager::reject(LocalId id, const RejectParameters& parameters, TimePoint now) {
-  return rejection_.reject(id, parameters, now);
-}
-
-Result<void> Manager::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
-                            TimePoint now) {
-  return delay_.delay(id, service_timeout, when, private_data, now);
-}
-
-Result<void> Manager::disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
-  return ending_.disconnect(id, private_data, now);
-}
-
-Result<void> Manager::confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now) {
-  return ending_.confirm_disconnect(id, private_data, now);
-}
-
-Result<LocalId> Manager::sidr_request(const SidrRequest& request, uint64_t context, TimePoint now) {
-  return service_resolution_.request(request, context, now);
-}
-
-Result<void> Manager::sidr_reply(LocalId id, const SidrReply& reply, TimePoint now) {
-  return service_resolution_.reply(id, reply, now);
-}
-
-Result<void> Manager::load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
-                                          TimePoint now) {
-  return migration_.load_alternate_path(id, path, private_data, now);
-}
-
-Result<void> Manager::answer_alternate_path(LocalId id, AprStatus status, ConstBytes info,
-                                            ConstBytes private_data, TimePoint) {
-  return migration_.answer_alternate_path(id, status, info, private_data);
+  tell(connection, &Handler::on_unreachable, resolves ? MessageType::kSidrReq : MessageType::kReq);
 }
 
 Result<void> Manager::destroy(LocalId id, TimePoint now) {
@@ -189,18 +126,18 @@ Result<void> Manager::destroy(LocalId id, TimePoint now) {
   return {};
 }
 
-// Chooses by state the role that ends a destroyed connection.
+// Ends a destroyed connection.
 void Manager::abandon(Connection& connection, TimePoint now) {
-  if (kRejectable.has(connection.info.state)) return rejection_.abandon(connection, now);
-  if (kResolves.has(connection.info.state)) return service_resolution_.abandon(connection, now);
-  ending_.abandon(connection, now);
+  if (kRejectable.has(connection.info.state)) return abandon_setup(connection, now);
+  if (kResolves.has(connection.info.state)) return abandon_resolution(connection, now);
+  abandon_established(connection, now);
 }
 
 Result<void> Manager::end(LocalId id, TimePoint now) {
   const auto connection = table_.find_owned(id);
   if (!connection) return tl::unexpected(connection.error());
   // An XRC target's too, to whose peer abandon() would say nothing.
-  if ((*connection)->info.state == State::kEstablished) return ending_.disconnect(id, {}, now);
+  if ((*connection)->info.state == State::kEstablished) return disconnect(id, {}, now);
   abandon(**connection, now);
   return {};
 }
@@ -233,6 +170,46 @@ std::optional<Manager::QpHolder> Manager::next_qp_holder(uint32_t qpn, LocalId i
   const Connection* const found = table_.next_by_local_qpn(qpn, id);
   if (found == nullptr) return std::nullopt;
   return QpHolder{found->info.local_qpn, found->info.local_id, found->has_owner, found->info.context};
+}
+
+bool Manager::may_restore(uint32_t qpn, const Incoming& incoming) {
+  const Handler::Return verdict = handler_.may_return(qpn, incoming.arrival);
+  if (verdict == Handler::Return::kWait) incoming.disposal = Disposal::kKeep;
+  return verdict != Handler::Return::kNever;
+}
+
+Connection* Manager::of_peer(LocalId id, uint32_t remote_id, const Incoming& incoming) {
+  Connection* const connection = table_.find(id);
+  if (connection == nullptr) {
+    drop(DropReason::kUnknownConnection);
+    return nullptr;
+  }
+  if (connection->info.path.destination != incoming.peer() || connection->info.remote_id != remote_id) {
+    drop(DropReason::kWrongPeer);
+    return nullptr;
+  }
+  known_peers_.has_answered(incoming.peer(), incoming.now);
+  if (incoming.arrival.from_roce_port) connection->info.peer_has_roce_port = true;
+  return connection;
+}
+
+void Manager::note_port_of_answer(Connection& connection, const Incoming& incoming) {
+  if (!incoming.arrival.from_roce_port) return;
+  connection.info.peer_has_roce_port = true;
+  known_peers_.has_answered_from_roce_port(incoming.peer(), incoming.now);
+}
+
+bool Manager::is_stale(uint32_t remote_qpn, bool is_active, const Incoming& incoming) {
+  Connection* const old =
+      table_.find_by_remote_qpn(incoming.arrival.path.destination, incoming.peer(), remote_qpn, is_active);
+  if (old == nullptr) return false;
+  if (is_from_other_port(*old, incoming)) {
+    drop(DropReason::kWrongPeer);
+    return true;
+  }
+  ++counters_.stale_connections;
+  if (old->info.state == State::kEstablished) sender_.send_dreq(*old, {}, incoming.now);
+  return true;
 }
 
 }  // namespace verbena::cm

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "base/random.h"
 #include "base/result.h"
@@ -12,11 +13,7 @@
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
 #include "management/cm/known_peers.h"
-#include "management/cm/manager_config.h"
-#include "management/cm/observer.h"
-#include "management/cm/owner.h"
 #include "management/cm/parameters.h"
-#include "management/cm/roles.h"
 #include "management/cm/sender.h"
 
 namespace verbena::cm {
@@ -25,8 +22,7 @@ namespace verbena::cm {
 // through `sink`. One thread, which calls on_mad() for each datagram to QP1 and on_timer() when deadline()
 // has passed. Events go to the handler; see Handler for the calls that it may make.
 //
-// This class only dispatches: each message, operation and expired timer goes to a role (roles.h). The roles
-// share the objects in RoleParts, such as the connection table.
+// Operations and messages that belong together are in one file, such as active_side.cc and rejection.cc.
 //
 // Every operation returns ENOENT for an unknown ID, and EINVAL in a state where it makes no sense or if
 // private data is too long.
@@ -61,7 +57,9 @@ class Manager {
   // Before the connection is established: sends a REJ. No event follows, except on_time_wait_exit() if a REP
   // was sent before.
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
-  using MraTime = cm::MraTime;
+  // When to send an MRA: at once, or only in answer to a duplicate of the message whose answer is delayed, as
+  // the kernel's rdma_cm does.
+  enum class MraTime : uint8_t { kNow, kOnDuplicate };
   // After on_request(), on_reply() or on_alternate_path(): tells the peer by an MRA that the owner needs up
   // to 4.096 us * 2^service_timeout to answer.
   Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
@@ -125,11 +123,10 @@ class Manager {
   size_t owned_in(State state) const { return table_.owned_in(state); }
 
  private:
-  using Receiver = void (*)(Manager& manager, ConstBytes mad, const Incoming& incoming);
+  using Receiver = void (Manager::*)(ConstBytes mad, const Incoming& incoming);
   static const Receiver kReceivers[kMessageTypes];
-  template <class Message, auto Role>
-  static void receive(Manager& manager, ConstBytes mad, const Incoming& incoming);
-
+  template <class Message>
+  void receive(ConstBytes mad, const Incoming& incoming);
   // Returns the connection that the message names, if that connection's peer has the address `sender`.
   template <class Message>
   const Connection* named_by(const Message& message, const roce::Address& sender);
@@ -138,23 +135,119 @@ class Manager {
   void give_up(Connection& connection, TimePoint now);
   void forget_request(Connection& connection);
   void abandon(Connection& connection, TimePoint now);
+  // Ends TIMEWAIT with on_time_wait_exit(), or the lingering of a refused connection without an event.
+  void end_wait(Connection& connection);
+
+  void drop(DropReason reason) { ++counters_.of(reason); }
+  void count_duplicate(MessageType type) { ++counters_.duplicates[static_cast<size_t>(type)]; }
+
+  // Asks the handler about a REQ or SIDR_REQ that is no duplicate. Counts requests that are ignored. Ignores
+  // requests beyond max_half_open without asking.
+  template <class Request>
+  Admission admit(const Request& request, const Incoming& incoming) {
+    if (table_.half_open() >= config_.max_half_open) {
+      drop(DropReason::kTooManyHalfOpen);
+      return Admission::ignore();
+    }
+    const Admission admission = handler_.admit(request, incoming.arrival);
+    if (admission.verdict == Admission::kIgnore) drop(DropReason::kNotAdmitted);
+    if (admission.verdict == Admission::kWait) incoming.disposal = Disposal::kKeep;
+    return admission;
+  }
+  // Whether an unknown connection may still be restored (Handler::may_return()). If so, the caller must not
+  // tell the peer that the connection is gone.
+  bool may_restore(uint32_t qpn, const Incoming& incoming);
+  // Passes an event of a connection to the handler. For a destroyed connection calls no handler, but deletes
+  // the connection if nothing is left to do. Since the handler may call back, this is the last action for a
+  // datagram or timer.
+  template <class... Wanted, class... Given>
+  void tell(Connection& connection, void (Handler::*event)(LocalId, uint64_t, Wanted...), Given&&... about) {
+    if (connection.has_owner) {
+      (handler_.*event)(connection.info.local_id, connection.info.context, std::forward<Given>(about)...);
+    } else {
+      table_.release_if_done(connection);
+    }
+  }
+
+  // Finds the connection of a message that names both IDs, and checks the peer's ID and address. Returns
+  // nullptr, and counts the drop, if the connection is unknown or has another peer. Otherwise records that
+  // the peer has answered.
+  Connection* of_peer(LocalId id, uint32_t remote_id, const Incoming& incoming);
+  // Called for the first answer to our request, which quotes the request's ID. If the answer came from UDP
+  // port 4791, messages from other ports are dropped from now on, for the whole host. Later messages from
+  // port 4791 have this effect for their connection only. By then our client knows both IDs. An accomplice on
+  // a host with an RDMA adapter could quote them, and so make us drop that host's other messages.
+  void note_port_of_answer(Connection& connection, const Incoming& incoming);
+  // Whether the peer's QP belongs to another connection of ours (kHoldsRemoteQpn). A QP can have only one
+  // connection, so the peer has lost the old one. If the old connection is established, sends a DREQ for it
+  // (IBTA volume 1, 12.9.8.3.1). If another program of the peer's host sent the message, the old connection
+  // stays and the message counts as dropped. `is_active`: the message is a REP; otherwise it is a REQ.
+  bool is_stale(uint32_t remote_qpn, bool is_active, const Incoming& incoming);
+
+  // active_side.cc: REQ out, REP in, RTU out.
+  void handle(const Rep& rep, const Incoming& incoming);
+  void accept(const Rep& rep, Connection& connection, const Incoming& incoming);
+  void repeat_answer(const Rep& rep, Connection& connection, const Incoming& incoming);
+
+  // passive_side.cc: REQ in, REP out, RTU in.
+  void handle(const Req& req, const Incoming& incoming);
+  void handle(const Rtu& rtu, const Incoming& incoming);
+  void repeat_answer(const Req& req, Connection& connection, const Incoming& incoming);
+  void settle_crossing(Connection& mine, const Req& req, const Incoming& incoming);
+  void begin(Connection& connection, const Req& req, const Incoming& incoming);
+
+  // delay.cc: MRAs, with which one side needs more time to answer a REQ, REP or LAP.
+  void handle(const Mra& mra, const Incoming& incoming);
+  bool enter_delayed(Connection& connection, Answered delayed);
+
+  // rejection.cc: REJs, for connections that cannot be set up.
+  void handle(const Rej& rej, const Incoming& incoming);
+  // Handles destroy() of a connection that is being set up: sends a REJ.
+  void abandon_setup(Connection& connection, TimePoint now);
+  // Ends a connection whose REQ or REP was never answered: sends a REJ ("timeout"), calls on_unreachable().
+  void give_up_setup(Connection& connection, TimePoint now);
+  Connection* rejected_by(const Rej& rej, const Incoming& incoming);
+  void reject(Connection& connection, const RejectParameters& why, TimePoint now);
+  void repeat_through_time_wait(Connection& connection, TimePoint now);
+
+  // ending.cc: DREQs and DREPs.
+  void handle(const Dreq& dreq, const Incoming& incoming);
+  void handle(const Drep& drep, const Incoming& incoming);
+  // Handles destroy() of a connection that is established or being disconnected: sends the DREQ or DREP that
+  // the peer expects. The peer of an established XRC target gets no DREQ, since the target's QP outlives its
+  // program.
+  void abandon_established(Connection& connection, TimePoint now);
+  // Ends a connection whose DREQ was never answered: enters TIMEWAIT, calls on_disconnected(nullptr).
+  void give_up_disconnect(Connection& connection, TimePoint now);
+  void accept(const Dreq& dreq, Connection& connection, const Incoming& incoming);
+  void send_drep(Connection& connection, ConstBytes private_data, TimePoint now);
+  void answer_drep(const Dreq& dreq, const Incoming& incoming);
+
+  // service_resolution.cc: SIDR_REQs and SIDR_REPs, by which UD finds the QP of a service without a
+  // connection (IBTA volume 1, 12.11).
+  void handle(const SidrReq& req, const Incoming& incoming);
+  void handle(const SidrRep& rep, const Incoming& incoming);
+  // Handles destroy(): stops repeating our own request, or refuses the peer's request with a SIDR_REP.
+  void abandon_resolution(Connection& connection, TimePoint now);
+  // Ends our request after its last retransmission, with on_unreachable(kSidrReq).
+  void give_up_resolution(Connection& connection);
+  void send_sidr_rep(Connection& connection, const SidrReply& reply, TimePoint now);
+
+  // migration.cc: LAPs and APRs, which change an established connection's alternate path.
+  void handle(const Lap& lap, const Incoming& incoming);
+  void handle(const Apr& apr, const Incoming& incoming);
+  // Ends a migration whose LAP was never answered: calls on_unreachable(kLap). The connection stays.
+  void give_up_migration(Connection& connection);
+  void refuse(const Lap& lap, AprStatus status, const Incoming& incoming);
+  void end_migration(Connection& connection);
 
   const ManagerConfig config_;
+  Handler& handler_;
   Counters counters_;
   ConnectionTable table_;
   KnownPeers known_peers_;
   Sender sender_;
-  Owner owner_;
   Observer* observer_ = nullptr;
-  const RoleParts parts_;
-
-  ActiveSide active_side_{parts_};
-  PassiveSide passive_side_{parts_};
-  Delay delay_{parts_};
-  Rejection rejection_{parts_};
-  Ending ending_{parts_};
-  ServiceResolution service_resolution_{parts_};
-  Migration migration_{parts_};
 };
 
 }  // namespace verbena::cm

@@ -3,9 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "management/cm/counters.h"
 #include "management/cm/mad.h"
 #include "management/cm/reasons.h"
 #include "wire/roce/path.h"
@@ -210,20 +213,32 @@ struct SidrRep {
   friend bool operator==(const SidrRep&, const SidrRep&) = default;
 };
 
-// The reason why a datagram is no valid CM message. The manager counts the drop as a DropReason: kSize as
-// kNotWhole, kField as kMalformed, all others as kNotOurs.
-enum class DecodeError : uint8_t { kSize, kVersion, kClass, kMethod, kAttribute, kField };
+// The fields of the MAD header that differ among datagrams of the CM class, except for the attribute
+// modifier, which carries the options of enhanced connection establishment.
+struct MessageHeader {
+  MessageType type = MessageType::kReq;
+  uint64_t transaction = 0;
+};
 
-// Decodes the MAD header. Fails if the datagram is no CM message.
-tl::expected<MadHeader, DecodeError> decode_header(ConstBytes mad);
+// Decodes the MAD header. Fails with kNotWhole or kNotOurs if the datagram is no CM message.
+tl::expected<MessageHeader, DropReason> decode_header(ConstBytes mad);
 
-// Decodes a message. Fails for impossible values: lengths beyond their field, IDs of zero where one is
-// required, QPNs that no connection can have. REQUIRES: decode_header(mad) returned Message::kType
+// Decodes a message. Returns nullopt for impossible values: lengths beyond their field, IDs of zero where one
+// is required, QPNs that no connection can have. REQUIRES: decode_header(mad) returned Message::kType
 template <class Message>
-tl::expected<Message, DecodeError> decode(ConstBytes mad);
+std::optional<Message> decode(ConstBytes mad);
 
 // Encodes a message as a whole datagram with this transaction ID.
 template <class Message>
 Mad encode(const Message& message, uint64_t transaction);
+
+// Copies private data into a message's field. Returns false, without copying, if the data is longer than the
+// field. REQUIRES: the field is zero
+template <size_t N>
+bool put(ConstBytes from, PrivateData<N>& to) {
+  if (from.size() > N) return false;
+  if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+  return true;
+}
 
 }  // namespace verbena::cm

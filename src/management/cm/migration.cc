@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 
-#include "management/cm/field_io.h"
-#include "management/cm/roles.h"
+#include "management/cm/manager.h"
 
 namespace verbena::cm {
 
-Result<void> Migration::load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
-                                            TimePoint now) {
+Result<void> Manager::load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
+                                          TimePoint now) {
   const auto found = table_.find_owned(id, {State::kEstablished});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
   if (!connection.info.is_active || connection.lap != LapState::kNone) return fail(EINVAL);
-  Lap lap;
+  auto lap = message_of<Lap>(connection);
   if (!put(private_data, lap.private_data)) return fail(EINVAL);
-  lap.local_id = connection.info.local_id;
-  lap.remote_id = connection.info.remote_id;
   lap.remote_qpn = connection.info.remote_qpn;
   lap.remote_response_timeout = connection.info.peer_response_timeout;
   lap.alternate = path;
@@ -25,7 +22,7 @@ Result<void> Migration::load_alternate_path(LocalId id, const PathFields& path, 
   return {};
 }
 
-void Migration::handle(const Lap& lap, const Incoming& incoming) {
+void Manager::handle(const Lap& lap, const Incoming& incoming) {
   Connection* const connection = of_peer(lap.remote_id, lap.local_id, incoming);
   if (connection == nullptr || connection->info.state != State::kEstablished) {
     refuse(lap, AprStatus::kInvalidCommunicationId, incoming);
@@ -40,14 +37,14 @@ void Migration::handle(const Lap& lap, const Incoming& incoming) {
     connection->lap = LapState::kReceived;
     connection->transaction = incoming.transaction;
     connection->last.kept = false;
-    owner_.tell(*connection, &Handler::on_alternate_path, lap);
+    tell(*connection, &Handler::on_alternate_path, lap);
   } else {
     count_duplicate(MessageType::kLap);
     if (connection->lap == LapState::kMraSent) sender_.send_again(*connection);
   }
 }
 
-void Migration::refuse(const Lap& lap, AprStatus status, const Incoming& incoming) {
+void Manager::refuse(const Lap& lap, AprStatus status, const Incoming& incoming) {
   Apr apr;
   apr.local_id = lap.remote_id;
   apr.remote_id = lap.local_id;
@@ -55,16 +52,14 @@ void Migration::refuse(const Lap& lap, AprStatus status, const Incoming& incomin
   sender_.answer(apr, incoming);
 }
 
-Result<void> Migration::answer_alternate_path(LocalId id, AprStatus status, ConstBytes info,
-                                              ConstBytes private_data) {
+Result<void> Manager::answer_alternate_path(LocalId id, AprStatus status, ConstBytes info,
+                                            ConstBytes private_data, TimePoint) {
   const auto found = table_.find_owned(id, {State::kEstablished});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
   if (connection.lap != LapState::kReceived && connection.lap != LapState::kMraSent) return fail(EINVAL);
-  Apr apr;
+  auto apr = message_of<Apr>(connection);
   if (!put(info, apr.info) || !put(private_data, apr.private_data)) return fail(EINVAL);
-  apr.local_id = connection.info.local_id;
-  apr.remote_id = connection.info.remote_id;
   apr.info_length = static_cast<uint8_t>(info.size());
   apr.status = status;
   connection.lap = LapState::kNone;
@@ -72,23 +67,23 @@ Result<void> Migration::answer_alternate_path(LocalId id, AprStatus status, Cons
   return {};
 }
 
-void Migration::handle(const Apr& apr, const Incoming& incoming) {
+void Manager::handle(const Apr& apr, const Incoming& incoming) {
   Connection* const connection = of_peer(apr.remote_id, apr.local_id, incoming);
   if (connection == nullptr) return;
   if (connection->lap != LapState::kSent && connection->lap != LapState::kMraReceived) {
     return count_duplicate(MessageType::kApr);
   }
-  end(*connection);
-  owner_.tell(*connection, &Handler::on_alternate_path_answer, apr);
+  end_migration(*connection);
+  tell(*connection, &Handler::on_alternate_path_answer, apr);
 }
 
-void Migration::give_up(Connection& connection) {
-  end(connection);
-  owner_.tell(connection, &Handler::on_unreachable, MessageType::kLap);
+void Manager::give_up_migration(Connection& connection) {
+  end_migration(connection);
+  tell(connection, &Handler::on_unreachable, MessageType::kLap);
 }
 
 // Ends the migration, after which another LAP is possible.
-void Migration::end(Connection& connection) {
+void Manager::end_migration(Connection& connection) {
   table_.cancel_timer(connection);
   connection.lap = LapState::kNone;
   connection.last.kept = false;

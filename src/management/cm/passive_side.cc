@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 
-#include "management/cm/field_io.h"
-#include "management/cm/roles.h"
-#include "management/cm/spoken_parameters.h"
+#include "management/cm/manager.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 namespace {
@@ -62,7 +61,7 @@ std::optional<RejectParameters> refusal_of(const Req& req, const Arrival& arriva
 
 }  // namespace
 
-void PassiveSide::handle(const Req& req, const Incoming& incoming) {
+void Manager::handle(const Req& req, const Incoming& incoming) {
   if (Connection* const known = table_.find_by_remote_id({incoming.peer(), req.local_id})) {
     return repeat_answer(req, *known, incoming);
   }
@@ -75,7 +74,7 @@ void PassiveSide::handle(const Req& req, const Incoming& incoming) {
     return settle_crossing(*mine, req, incoming);
   }
   if (is_stale(req.local_qpn, false, incoming)) return refuse(because(RejReason::kStaleConnection));
-  const Admission admission = owner_.admit(req, incoming);
+  const Admission admission = admit(req, incoming);
   if (admission.verdict == Admission::kRefuse) {
     refuse(because(admission.reason));
   } else if (admission.verdict == Admission::kAdmit) {
@@ -83,7 +82,7 @@ void PassiveSide::handle(const Req& req, const Incoming& incoming) {
   }
 }
 
-void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Incoming& incoming) {
+void Manager::settle_crossing(Connection& mine, const Req& req, const Incoming& incoming) {
   ++counters_.peer_to_peer;
   if (stays_active(mine, req)) {
     drop(DropReason::kPeerToPeerLost);
@@ -93,7 +92,7 @@ void PassiveSide::settle_crossing(Connection& mine, const Req& req, const Incomi
 }
 
 // Answers a duplicate REQ with our earlier answer, if there was one.
-void PassiveSide::repeat_answer(const Req& req, Connection& connection, const Incoming& incoming) {
+void Manager::repeat_answer(const Req& req, Connection& connection, const Incoming& incoming) {
   count_duplicate(MessageType::kReq);
   if (kAwaitsOwner.has(connection.info.state)) table_.await_owner(connection, incoming.now);
   switch (connection.info.state) {
@@ -112,7 +111,7 @@ void PassiveSide::repeat_answer(const Req& req, Connection& connection, const In
   }
 }
 
-void PassiveSide::begin(Connection& connection, const Req& req, const Incoming& incoming) {
+void Manager::begin(Connection& connection, const Req& req, const Incoming& incoming) {
   table_.enter(connection, State::kReqReceived);
   remember(req, incoming.arrival, connection);
   connection.transaction = incoming.transaction;
@@ -120,18 +119,16 @@ void PassiveSide::begin(Connection& connection, const Req& req, const Incoming& 
   connection.timeout = config_.answer_time(req.local_response_timeout);
   table_.insert_remote_numbers(connection);
   table_.await_owner(connection, incoming.now);
-  owner_.tell(connection, &Handler::on_request, req, incoming.arrival);
+  tell(connection, &Handler::on_request, req, incoming.arrival);
 }
 
-Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
+Result<void> Manager::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
   const auto found = table_.find_owned(id, {State::kReqReceived, State::kMraReqSent});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
   ConnectionInfo& info = connection.info;
-  Rep rep;
+  auto rep = message_of<Rep>(connection);
   if (!say(reply.parameters, info.qp_type == QpType::kXrcTarget, rep)) return fail(EINVAL);
-  rep.local_id = info.local_id;
-  rep.remote_id = info.remote_id;
   rep.starting_psn = reply.starting_psn;
   rep.target_ack_delay = reply.ack_delay;
   rep.failover_accepted = reply.failover_accepted;
@@ -146,11 +143,11 @@ Result<void> PassiveSide::reply(LocalId id, const ConnectReply& reply, TimePoint
   return {};
 }
 
-void PassiveSide::handle(const Rtu& rtu, const Incoming& incoming) {
+void Manager::handle(const Rtu& rtu, const Incoming& incoming) {
   Connection* const connection = of_peer(rtu.remote_id, rtu.local_id, incoming);
   if (connection == nullptr) {
     // The peer believes in a connection that does not exist here.
-    if (table_.find(rtu.remote_id) == nullptr && !owner_.may_restore(0, incoming)) {
+    if (table_.find(rtu.remote_id) == nullptr && !may_restore(0, incoming)) {
       sender_.answer_rej(rtu.remote_id, rtu.local_id, Answered::kOther,
                          because(RejReason::kInvalidCommunicationId), incoming);
     }
@@ -161,7 +158,7 @@ void PassiveSide::handle(const Rtu& rtu, const Incoming& incoming) {
     case State::kMraRepReceived:
       table_.enter(*connection, State::kEstablished);
       connection->last.kept = false;
-      owner_.tell(*connection, &Handler::on_ready, rtu);
+      tell(*connection, &Handler::on_ready, rtu);
       return;
     case State::kIdle:
     case State::kTimeWait:
@@ -174,7 +171,7 @@ void PassiveSide::handle(const Rtu& rtu, const Incoming& incoming) {
   }
 }
 
-Result<void> PassiveSide::establish(LocalId id) {
+Result<void> Manager::establish(LocalId id, TimePoint) {
   const auto connection =
       table_.find_owned(id, {State::kRepSent, State::kMraRepReceived, State::kEstablished});
   if (!connection) return tl::unexpected(connection.error());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 
-#include "management/cm/roles.h"
+#include "management/cm/manager.h"
 
 namespace verbena::cm {
 namespace {
@@ -10,7 +10,7 @@ constexpr uint8_t kRejRepetitions = 3;  // of a REJ without an answer
 
 }  // namespace
 
-Result<void> Rejection::reject(LocalId id, const RejectParameters& parameters, TimePoint now) {
+Result<void> Manager::reject(LocalId id, const RejectParameters& parameters, TimePoint now) {
   const auto connection = table_.find_owned(id, kRejectable);
   if (!connection) return tl::unexpected(connection.error());
   if (parameters.ari.size() > Rej{}.ari.size() ||
@@ -24,7 +24,7 @@ Result<void> Rejection::reject(LocalId id, const RejectParameters& parameters, T
 // If a REJ to a REQ is lost, the peer repeats the REQ and is answered again. The sender of a REP may believe
 // that the connection is established and stay silent, so that REJ is repeated by timer until TIMEWAIT is
 // over.
-void Rejection::reject(Connection& connection, const RejectParameters& why, TimePoint now) {
+void Manager::reject(Connection& connection, const RejectParameters& why, TimePoint now) {
   sender_.send_rej(connection, why);
   switch (connection.info.state) {
     case State::kReqReceived:
@@ -41,7 +41,7 @@ void Rejection::reject(Connection& connection, const RejectParameters& why, Time
   }
 }
 
-void Rejection::repeat_through_time_wait(Connection& connection, TimePoint now) {
+void Manager::repeat_through_time_wait(Connection& connection, TimePoint now) {
   table_.enter_time_wait(connection, now);
   connection.retries_left = kRejRepetitions;
   connection.repeat_after = config_.response_time(connection.info.ack_timeout) / (kRejRepetitions + 1);
@@ -49,7 +49,7 @@ void Rejection::repeat_through_time_wait(Connection& connection, TimePoint now) 
 }
 
 // Rejects our own unanswered REQ with reason "timeout", like ib_destroy_cm_id().
-void Rejection::abandon(Connection& connection, TimePoint now) {
+void Manager::abandon_setup(Connection& connection, TimePoint now) {
   if (kWaitsForRep.has(connection.info.state)) {
     sender_.send_timeout_rej(connection, now);
     table_.enter(connection, State::kIdle);
@@ -58,16 +58,16 @@ void Rejection::abandon(Connection& connection, TimePoint now) {
   }
 }
 
-void Rejection::give_up(Connection& connection, TimePoint now) {
+void Manager::give_up_setup(Connection& connection, TimePoint now) {
   const MessageType unanswered = connection.last.type;
   sender_.send_timeout_rej(connection, now);
   table_.enter(connection, State::kIdle);
-  owner_.tell(connection, &Handler::on_unreachable, unanswered);
+  tell(connection, &Handler::on_unreachable, unanswered);
 }
 
 // A REJ names our ID, unless its sender gave up before it learned that; then its own ID identifies the
 // connection.
-Connection* Rejection::rejected_by(const Rej& rej, const Incoming& incoming) {
+Connection* Manager::rejected_by(const Rej& rej, const Incoming& incoming) {
   const roce::Address& peer = incoming.peer();
   Connection* const connection =
       rej.remote_id != 0 ? table_.find(rej.remote_id) : table_.find_by_remote_id({peer, rej.local_id});
@@ -83,7 +83,7 @@ Connection* Rejection::rejected_by(const Rej& rej, const Incoming& incoming) {
   return connection;
 }
 
-void Rejection::handle(const Rej& rej, const Incoming& incoming) {
+void Manager::handle(const Rej& rej, const Incoming& incoming) {
   Connection* const connection = rejected_by(rej, incoming);
   if (connection == nullptr) return;
   switch (connection->info.state) {
@@ -106,14 +106,14 @@ void Rejection::handle(const Rej& rej, const Incoming& incoming) {
       break;
     case State::kDreqSent:
       table_.enter_time_wait(*connection, incoming.now);
-      owner_.tell(*connection, &Handler::on_disconnected, nullptr);
+      tell(*connection, &Handler::on_disconnected, nullptr);
       return;
     default:
       drop(DropReason::kUnexpected);
       return;
   }
   connection->last.kept = false;
-  owner_.tell(*connection, &Handler::on_rejected, rej);
+  tell(*connection, &Handler::on_rejected, rej);
 }
 
 }  // namespace verbena::cm

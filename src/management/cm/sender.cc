@@ -2,9 +2,19 @@
 #include "management/cm/sender.h"
 
 #include "base/bytes.h"
-#include "management/cm/field_io.h"
 
 namespace verbena::cm {
+namespace {
+
+Rej make_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why) {
+  Rej rej{.local_id = local_id, .remote_id = remote_id, .rejected = rejected, .reason = why.reason};
+  rej.ari_length = static_cast<uint8_t>(why.ari.size());
+  put(why.ari, rej.ari);
+  put(why.private_data, rej.private_data);
+  return rej;
+}
+
+}  // namespace
 
 RejectParameters because(RejReason reason) {
   RejectParameters why;
@@ -61,14 +71,7 @@ bool Sender::may_send_unasked(Connection& connection, TimePoint now) {
 
 void Sender::answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
                         const Incoming& incoming) {
-  Rej rej;
-  rej.local_id = local_id;
-  rej.remote_id = remote_id;
-  rej.rejected = rejected;
-  rej.reason = why.reason;
-  rej.ari_length = static_cast<uint8_t>(why.ari.size());
-  put(why.ari, rej.ari);
-  answer(rej, incoming);
+  answer(make_rej(local_id, remote_id, rejected, why), incoming);
 }
 
 void Sender::send_rej(Connection& connection, const RejectParameters& why) {
@@ -77,14 +80,7 @@ void Sender::send_rej(Connection& connection, const RejectParameters& why) {
 }
 
 void Sender::keep_rej(Connection& connection, const RejectParameters& why) {
-  Rej rej;
-  rej.local_id = connection.info.local_id;
-  rej.remote_id = connection.info.remote_id;
-  rej.rejected = Answered::kOther;
-  rej.reason = why.reason;
-  rej.ari_length = static_cast<uint8_t>(why.ari.size());
-  put(why.ari, rej.ari);
-  put(why.private_data, rej.private_data);
+  Rej rej = make_rej(connection.info.local_id, connection.info.remote_id, Answered::kOther, why);
   switch (connection.info.state) {
     case State::kReqReceived:
       rej.local_id = 0;
@@ -117,9 +113,7 @@ void Sender::send_timeout_rej(Connection& connection, TimePoint now) {
 }
 
 void Sender::send_dreq(Connection& connection, ConstBytes private_data, TimePoint now) {
-  Dreq dreq;
-  dreq.local_id = connection.info.local_id;
-  dreq.remote_id = connection.info.remote_id;
+  auto dreq = message_of<Dreq>(connection);
   dreq.remote_qpn = connection.info.remote_qpn;
   put(private_data, dreq.private_data);
   begin_transaction(connection);

@@ -9,9 +9,7 @@
 #include "management/cm/counters.h"
 #include "management/cm/events.h"
 #include "management/cm/known_peers.h"
-#include "management/cm/manager_config.h"
 #include "management/cm/messages.h"
-#include "management/cm/observer.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::cm {
@@ -32,12 +30,21 @@ inline bool is_from_other_port(const Connection& connection, const Incoming& inc
   return connection.info.peer_has_roce_port && !incoming.arrival.from_roce_port;
 }
 
+// Returns a message to the connection's peer with both communication IDs set.
+template <class Message>
+Message message_of(const Connection& connection) {
+  Message message;
+  message.local_id = connection.info.local_id;
+  message.remote_id = connection.info.remote_id;
+  return message;
+}
+
 // Returns the parameters of a REJ with this reason, without ARI and private data.
 RejectParameters because(RejReason reason);
 
 // Sends a manager's datagrams. Stores the last datagram of each connection (Connection::last), to retransmit
 // it by timer or as the answer to a duplicate. Also answers datagrams that belong to no connection, and
-// builds the messages that several roles send (REJ, DREQ). One thread.
+// builds the messages that are sent in several places (REJ, DREQ). One thread.
 class Sender {
  public:
   // REQUIRES: all parameters outlive the sender

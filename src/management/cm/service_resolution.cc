@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 
-#include "management/cm/field_io.h"
-#include "management/cm/manager_config.h"
-#include "management/cm/roles.h"
-#include "management/cm/spoken_parameters.h"
+#include "management/cm/manager.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 
-Result<LocalId> ServiceResolution::request(const SidrRequest& request, uint64_t context, TimePoint now) {
+Result<LocalId> Manager::sidr_request(const SidrRequest& request, uint64_t context, TimePoint now) {
   SidrReq req;
   if (!say(request.parameters, req)) return fail(EINVAL);
   Connection& connection = table_.create(context, request.path);
@@ -26,14 +24,14 @@ Result<LocalId> ServiceResolution::request(const SidrRequest& request, uint64_t 
   return connection.info.local_id;
 }
 
-void ServiceResolution::handle(const SidrReq& req, const Incoming& incoming) {
+void Manager::handle(const SidrReq& req, const Incoming& incoming) {
   if (Connection* const known = table_.find_sidr_request({incoming.peer(), req.request_id})) {
     count_duplicate(MessageType::kSidrReq);
     if (known->lingers) sender_.send_again(*known);
     if (kAwaitsOwner.has(known->info.state)) table_.await_owner(*known, incoming.now);
     return;
   }
-  const Admission admission = owner_.admit(req, incoming);
+  const Admission admission = admit(req, incoming);
   if (admission.verdict == Admission::kRefuse) {
     SidrRep rep;
     rep.request_id = req.request_id;
@@ -51,21 +49,21 @@ void ServiceResolution::handle(const SidrReq& req, const Incoming& incoming) {
   table_.enter(connection, State::kSidrReqReceived);
   table_.insert_sidr_request(connection);
   table_.await_owner(connection, incoming.now);
-  owner_.tell(connection, &Handler::on_sidr_request, req, incoming.arrival);
+  tell(connection, &Handler::on_sidr_request, req, incoming.arrival);
 }
 
-Result<void> ServiceResolution::reply(LocalId id, const SidrReply& reply, TimePoint now) {
+Result<void> Manager::sidr_reply(LocalId id, const SidrReply& reply, TimePoint now) {
   const auto connection = table_.find_owned(id, {State::kSidrReqReceived});
   if (!connection) return tl::unexpected(connection.error());
   if (reply.info.size() > SidrRep{}.info.size() ||
       reply.parameters.data().size() > SidrRep{}.private_data.size()) {
     return fail(EINVAL);
   }
-  send_rep(**connection, reply, now);
+  send_sidr_rep(**connection, reply, now);
   return {};
 }
 
-void ServiceResolution::send_rep(Connection& connection, const SidrReply& reply, TimePoint now) {
+void Manager::send_sidr_rep(Connection& connection, const SidrReply& reply, TimePoint now) {
   SidrRep rep;
   say(reply.parameters, rep);
   rep.request_id = connection.info.remote_id;
@@ -77,7 +75,7 @@ void ServiceResolution::send_rep(Connection& connection, const SidrReply& reply,
   table_.linger(connection, now);
 }
 
-void ServiceResolution::handle(const SidrRep& rep, const Incoming& incoming) {
+void Manager::handle(const SidrRep& rep, const Incoming& incoming) {
   Connection* const connection = table_.find(rep.request_id);
   if (connection == nullptr) {
     drop(DropReason::kUnknownConnection);
@@ -89,20 +87,20 @@ void ServiceResolution::handle(const SidrRep& rep, const Incoming& incoming) {
     note_port_of_answer(*connection, incoming);
     table_.enter(*connection, State::kIdle);
     connection->last.kept = false;
-    owner_.tell(*connection, &Handler::on_sidr_reply, rep);
+    tell(*connection, &Handler::on_sidr_reply, rep);
   }
 }
 
-void ServiceResolution::abandon(Connection& connection, TimePoint now) {
+void Manager::abandon_resolution(Connection& connection, TimePoint now) {
   if (connection.info.state == State::kSidrReqSent) return table_.enter(connection, State::kIdle);
   SidrReply refused;
   refused.status = SidrStatus::kRejected;
-  send_rep(connection, refused, now);
+  send_sidr_rep(connection, refused, now);
 }
 
-void ServiceResolution::give_up(Connection& connection) {
+void Manager::give_up_resolution(Connection& connection) {
   table_.enter(connection, State::kIdle);
-  owner_.tell(connection, &Handler::on_unreachable, MessageType::kSidrReq);
+  tell(connection, &Handler::on_unreachable, MessageType::kSidrReq);
 }
 
 }  // namespace verbena::cm

@@ -2,14 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "base/bytes.h"
 #include "management/mad/mad.h"
 #include "management/mad/subnet.h"
 #include "wire/roce/path.h"
 
 namespace verbena::mad {
+
+inline constexpr uint16_t kPortInfoRecord = 0x0012;
+inline constexpr size_t kCapabilitiesInPortInfoRecord = 24;
+inline constexpr uint16_t kPathRecord = 0x0035;
+inline constexpr size_t kDestinationInPathRecord = 8;
 
 // The offset of the data in a datagram of subnet administration, in bytes: after the MAD, RMPP and class
 // headers (IBTA volume 1, 15.2.1.1).

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
-#include "base/bytes.h"
+#include "wire/roce/mad.h"
 
 namespace verbena::mad {
 
-// A management datagram (IBTA volume 1, 13.4).
-inline constexpr size_t kMadBytes = 256;
-inline constexpr size_t kMadHeaderBytes = 24;
+using roce::kAttributeAt, roce::kBaseVersionAt, roce::kClassAt, roce::kClassVersionAt, roce::kMethodAt;
+using roce::kMadBytes, roce::kMadHeaderBytes, roce::kModifierAt, roce::kStatusAt, roce::kTransactionAt;
+using roce::Mad;
 
 // Management classes (table 111).
 inline constexpr uint8_t kClassSubnLid = 0x01;
@@ -41,7 +40,7 @@ constexpr bool has_rmpp(uint8_t management_class) {
 // Methods (table 112); answers have the top bit (kMethodResponse) set.
 inline constexpr uint8_t kMethodGet = 0x01;
 inline constexpr uint8_t kMethodSet = 0x02;
-inline constexpr uint8_t kMethodSend = 0x03;
+inline constexpr uint8_t kMethodSend = roce::kMadMethodSend;
 inline constexpr uint8_t kMethodTrapRepress = 0x07;
 inline constexpr uint8_t kMethodGetTable = 0x12;  // subnet administration
 inline constexpr uint8_t kMethodResponse = 0x80;
@@ -65,41 +64,11 @@ enum class MadStatus : uint16_t {
   kTooManyRecords = 0x0400,
 };
 
-struct Mad {
-  std::array<std::byte, kMadBytes> bytes{};
-
-  const std::byte* at(size_t offset) const { return bytes.data() + offset; }
-  std::byte* at(size_t offset) { return bytes.data() + offset; }
-  uint8_t u8(size_t offset) const { return static_cast<uint8_t>(bytes[offset]); }
-  void set_u8(size_t offset, uint8_t value) { bytes[offset] = std::byte{value}; }
-  template <class T>
-  T get(size_t offset) const {
-    return load_be<T>(at(offset));
-  }
-  template <class T>
-  void set(size_t offset, T value) {
-    store_be(at(offset), value);
-  }
-
-  friend bool operator==(const Mad&, const Mad&) = default;
-};
-static_assert(sizeof(Mad) == kMadBytes);
-
-// Offsets in the common header.
-inline constexpr size_t kBaseVersionAt = 0;
-inline constexpr size_t kClassAt = 1;
-inline constexpr size_t kClassVersionAt = 2;
-inline constexpr size_t kMethodAt = 3;
-inline constexpr size_t kStatusAt = 4;
-inline constexpr size_t kTransactionAt = 8;
-inline constexpr size_t kAttributeAt = 16;
-inline constexpr size_t kModifierAt = 20;
 inline constexpr size_t kOuiAt = 37;  // vendor classes of range 2 (16.5.1)
-inline constexpr uint8_t kBaseVersion = 1;
 
 // The fields of the MAD header, and the OUI, by which a datagram is delivered to its handler.
 struct MadHeader {
-  uint8_t base_version = kBaseVersion;
+  uint8_t base_version = roce::kMadBaseVersion;
   uint8_t management_class = 0;
   uint8_t class_version = 1;
   uint8_t method = 0;

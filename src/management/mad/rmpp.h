@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
+#include "base/time.h"
 #include "management/mad/mad.h"
 #include "wire/roce/path.h"
 
@@ -83,5 +91,158 @@ RmppKey rmpp_key_answered_by(uint64_t owner, const roce::Address& other, const M
 // received in order. `window`: the last segment that may be sent.
 Mad rmpp_ack(const Mad& about, uint32_t segment, uint32_t window);
 Mad rmpp_refusal(const Mad& about, RmppType type, RmppStatus status);
+
+// Sends one message in segments, within the receiver's window. Retransmits from the first missing segment
+// after a timeout, or at once if an ACK shows a gap. Each new ACK resets the retry counter. Pure: returns the
+// datagrams to send, and gets the time as a parameter.
+class RmppSender {
+ public:
+  // The maximum wait for an ACK; the caller may choose less.
+  static constexpr Duration kLongestWait = std::chrono::seconds(2);
+
+  // `message`: the whole message, beginning with the headers for its segments. `wait`: how long to wait for
+  // an ACK before a retransmission; 0 means kLongestWait. `retries`: the number of retransmissions without a
+  // new ACK. REQUIRES: the message's class has RMPP, its RMPP header is included, and it has at most
+  // kMaxRmppBytes
+  RmppSender(std::vector<std::byte> message, Duration wait, uint32_t retries, TimePoint now);
+
+  // Returns the next segment to send; nullopt if no segment may be sent before another ACK.
+  std::optional<Mad> next();
+  bool has_next() const { return sent_ < segments_ && sent_ < window_; }
+
+  // kDone: all segments are acknowledged. kRefused: the receiver sent a STOP or ABORT, or an invalid answer.
+  // kGivenUp: no ACK came after all retries.
+  enum class State : uint8_t { kGoing, kDone, kRefused, kGivenUp };
+  State state() const { return state_; }
+  // Handles an ACK, STOP or ABORT for this message. Returns an ABORT to send if the datagram is invalid; else
+  // nullopt. Afterwards next() may have segments to send.
+  std::optional<Mad> on_control(const Mad& mad, TimePoint now);
+
+  // Returns when to call on_deadline(); kNever unless the state is kGoing.
+  TimePoint deadline() const { return state_ == State::kGoing ? deadline_ : kNever; }
+  // Goes back to the first segment that is not acknowledged, or gives up after the last retry. REQUIRES:
+  // deadline() has passed
+  void on_deadline(TimePoint now);
+
+  size_t bytes() const { return message_.size(); }
+  uint32_t segments() const { return segments_; }
+  // Returns the first segment of the message.
+  Mad first() const { return segment(1); }
+
+ private:
+  Mad segment(uint32_t number) const;
+  uint32_t payload_of(uint32_t number) const;
+  Mad refuse(const Mad& mad, RmppStatus status);
+
+  const std::vector<std::byte> message_;
+  const size_t data_at_;
+  const size_t data_bytes_;  // per segment
+  const uint32_t segments_;
+  const Duration wait_;
+  const uint32_t retries_;
+  uint32_t sent_ = 0;
+  uint32_t acknowledged_ = 0;
+  uint32_t window_ = 1;        // last segment that may be sent
+  uint32_t went_back_to_ = 0;  // last ACK that caused a retransmission
+  uint32_t retries_left_;
+  TimePoint deadline_;
+  State state_ = State::kGoing;
+};
+
+// Reassembles segmented messages. Pure: returns the datagrams to send, and gets the time as a parameter.
+//
+// Anybody may send segments, so memory is allocated as segments arrive, never by the announced length. There
+// are limits per message, per sender and in total. At the total limit, a message that has not grown for
+// kStalled is dropped. If there is none, the message of the segment that has just arrived is refused.
+class RmppReceiver {
+ public:
+  struct Limits {
+    size_t message = kMaxRmppBytes;
+    size_t bytes_of_one = size_t{12} << 20;  // memory of one address's incomplete messages
+    size_t bytes = size_t{32} << 20;
+    size_t messages_of_one = 64;
+    size_t messages = 512;
+    size_t remembered = 1024;  // completed messages whose ACK can be repeated for a sender that missed it
+  };
+  // The number of segments that a sender may send beyond the acknowledged ones.
+  static constexpr uint32_t kWindow = 64;
+  static constexpr Duration kLongest = std::chrono::seconds(40);  // maximum duration of a message
+  // How long the ACK of a completed message can be repeated.
+  static constexpr Duration kRemembered = std::chrono::seconds(10);
+  // A message that has not grown for this time counts as stalled. Senders wait less for an ACK
+  // (RmppSender::kLongestWait).
+  static constexpr Duration kStalled = std::chrono::seconds(5);
+
+  RmppReceiver() = default;
+  explicit RmppReceiver(const Limits& limits) : limits_(limits) {}
+
+  // The result of on_data(): a datagram to send back, if any, and the message if it is complete.
+  struct Outcome {
+    std::optional<Mad> reply;
+    std::vector<std::byte> message;  // the complete message with its headers; empty if segments are missing
+  };
+  // Handles a DATA segment to `owner` (RmppKey::owner) from address `from`. REQUIRES: is_rmpp(segment) and
+  // rmpp_type(segment) is kData
+  Outcome on_data(uint64_t owner, const roce::Address& from, const Mad& segment, TimePoint now);
+  // Whether the message is in progress, or was completed at most kRemembered ago.
+  bool knows(const RmppKey& key) const { return going_.contains(key) || done_.contains(key); }
+  // Drops an incomplete message. Called when its sender has given up.
+  void forget(const RmppKey& key);
+  // Drops all incomplete messages to `owner`. Called when the owner is gone.
+  void forget_owner(uint64_t owner);
+
+  // Returns when to call take_due() next; kNever if nothing is pending.
+  TimePoint deadline() const;
+  // A message that took longer than kLongest and was dropped, with the ABORT to send to its sender.
+  struct Due {
+    RmppKey key;
+    Mad reply;
+  };
+  // Drops one message that took longer than kLongest. Returns nullopt if there is none; call it until then.
+  std::optional<Due> take_due(TimePoint now);
+
+  size_t messages() const { return going_.size(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Message {
+    Mad first;
+    std::vector<std::byte> bytes;   // data received in order
+    std::map<uint32_t, Mad> early;  // segments received out of order
+    uint32_t segment = 0;           // last one in order
+    uint32_t acknowledged = 0;
+    uint32_t window = 1;
+    bool is_whole = false;
+    size_t charged = 0;
+    TimePoint began{};
+    TimePoint grew{};
+  };
+  struct Share {
+    size_t bytes = 0;
+    size_t messages = 0;
+  };
+  struct Whole {
+    uint32_t segment;
+    uint32_t window;
+  };
+  using Map = std::map<RmppKey, Message>;
+
+  Outcome begin(const RmppKey& key, const Mad& segment, TimePoint now);
+  Outcome go_on(Map::iterator entry, const Mad& segment, TimePoint now);
+  Outcome finish(Map::iterator entry);
+  bool has_room(const RmppKey& key, TimePoint now);
+  bool drop_stalled(TimePoint now);
+  void charge(const RmppKey& key, Message& message);
+  void erase(Map::iterator entry);
+  static void append(Message& message, const Mad& segment);
+
+  Limits limits_{};
+  Map going_;
+  std::set<std::pair<TimePoint, RmppKey>> by_begin_;
+  std::map<std::array<uint8_t, 16>, Share> shares_;  // by the sender's address
+  size_t bytes_ = 0;
+  std::map<RmppKey, Whole> done_;
+  std::deque<std::pair<TimePoint, RmppKey>> done_order_;
+};
 
 }  // namespace verbena::mad

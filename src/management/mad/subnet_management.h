@@ -1,13 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
+#include "base/result.h"
 #include "management/mad/mad.h"
 #include "management/mad/subnet.h"
 
 namespace verbena::mad {
+
+// The attributes of subnet management (IBTA volume 1, table 123).
+inline constexpr uint16_t kNodeDescription = 0x0010;
+inline constexpr uint16_t kNodeInfo = 0x0011;
+inline constexpr uint16_t kSwitchInfo = 0x0012;
+inline constexpr uint16_t kGuidInfo = 0x0014;
+inline constexpr uint16_t kPortInfo = 0x0015;
+inline constexpr uint16_t kPkeyTable = 0x0016;
+inline constexpr uint16_t kSlToVl = 0x0017;
+inline constexpr uint16_t kLinearForwarding = 0x0019;
+inline constexpr uint16_t kSmInfo = 0x0020;
+
+// A node of the simulated subnet, and the port through which the query entered it (LocalPortNum in NodeInfo).
+struct Node {
+  const Member* member = nullptr;  // nullptr for the virtual switch
+  uint8_t entry_port = 0;
+
+  bool is_switch() const { return member == nullptr; }
+};
+
+inline constexpr size_t kAttributeBytes = 64;
+using AttributeData = std::array<std::byte, kAttributeBytes>;
+
+// The number of bytes in use, of an attribute's kAttributeBytes.
+inline constexpr size_t kNodeInfoBytes = 40;
+inline constexpr size_t kSwitchInfoBytes = 20;
+inline constexpr size_t kSmInfoBytes = 24;
+
+// Encodes an attribute of a node. `modifier` (attribute modifier) selects a port or a block of a table. Fails
+// with kUnsupportedAttribute if the node has no such attribute, and with kInvalidValue if the node lacks the
+// part that the modifier selects.
+using Attribute = tl::expected<AttributeData, MadStatus>;
+Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier);
+
+// A link speed, as encoded in PortInfo (LinkWidthActive, LinkSpeedActive, LinkSpeedExtActive) and in a path
+// record (`rate`, table 203).
+struct LinkSpeed {
+  uint8_t width;
+  uint8_t speed;
+  uint8_t extended;
+  uint8_t rate;
+  uint32_t megabits;  // the encoding stands for Ethernet links up to this speed
+};
+// Returns the encoding for an Ethernet link of this speed. 0 (unknown) counts as 10,000 Mbit/s.
+const LinkSpeed& link_speed_of(uint32_t megabits);
 
 // Answers a Get or Set of subnet management (IBTA volume 1, 14.2) that our own adapter sent. The request
 // reaches its node by a directed route, by the destination `lid`, or by LID first and a directed route from

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/offloads.h"
 #include "wire/roce/icrc.h"
 #include "wire/roce/packet.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/time.h"
-#include "observe/capture/layout.h"
+#include "observe/capture/ring_file.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
 

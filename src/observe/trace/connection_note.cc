@@ -10,7 +10,6 @@
 #include "management/cm/event_names.h"
 #include "management/cm/mad.h"
 #include "management/cm/reasons.h"
-#include "observe/trace/number_words.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::trace {

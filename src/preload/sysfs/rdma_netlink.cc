@@ -31,7 +31,6 @@
 
 #include "base/detached_thread.h"
 #include "base/interpose.h"
-#include "base/paths/path_text.h"
 #include "base/paths/state_path.h"
 #include "base/unique_fd.h"
 #include "preload/sysfs/shown_path.h"

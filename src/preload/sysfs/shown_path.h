@@ -8,7 +8,7 @@
 
 #include <fcntl.h>
 
-#include "base/paths/path_text.h"
+#include "base/paths/state_path.h"
 
 namespace verbena::sysfs {
 

@@ -3,7 +3,6 @@
 #include <bit>
 
 #include "wire/roce/crc_kernels.h"
-#include "wire/roce/crc_polynomial.h"
 #include "wire/roce/icrc.h"
 
 namespace verbena::roce {

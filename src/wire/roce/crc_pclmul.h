@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-#include "wire/roce/crc_polynomial.h"
+#include "wire/roce/crc_kernels.h"
 
 // Common parts of the 128-, 256- and 512-bit CRC kernels for x86, which use carry-less multiplication.
 //

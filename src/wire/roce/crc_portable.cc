@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "wire/roce/crc_kernels.h"
-#include "wire/roce/crc_polynomial.h"
 
 namespace verbena::roce::crc {
 

@@ -2,7 +2,6 @@
 #include "wire/roce/icrc.h"
 
 #include "wire/roce/crc_kernels.h"
-#include "wire/roce/crc_polynomial.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::roce {

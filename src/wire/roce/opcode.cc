@@ -162,8 +162,4 @@ constexpr std::array<uint8_t, 256> make_header_bytes() {
 constexpr std::array<OpcodeInfo, 256> kOpcodes = make_opcodes();
 constexpr std::array<uint8_t, 256> kHeaderBytes = make_header_bytes();
 
-uint32_t extension_bytes(uint16_t extensions) {
-  return sum_of_extensions(extensions);
-}
-
 }  // namespace verbena::roce

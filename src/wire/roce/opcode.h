@@ -100,7 +100,4 @@ extern const std::array<OpcodeInfo, 256> kOpcodes;
 // The length in bytes of BTH and extension headers, by opcode; of a BTH alone for an unknown opcode.
 extern const std::array<uint8_t, 256> kHeaderBytes;
 
-// Returns the length in bytes of all extension headers in a set of ExtensionHeader bits.
-uint32_t extension_bytes(uint16_t extensions);
-
 }  // namespace verbena::roce

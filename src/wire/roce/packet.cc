@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/roce/packet.h"
 
-#include <array>
-
 namespace verbena::roce {
 namespace {
 
@@ -151,13 +149,6 @@ std::byte* encode_extensions(const OpcodeInfo& info, const Headers& h, std::byte
 }
 
 }  // namespace
-
-const char* parse_error_name(ParseError error) {
-  static constexpr std::array<const char*, 5> kNames{"truncated", "unknown opcode", "bad header version",
-                                                     "bad padding", "unexpected payload"};
-  const auto index = static_cast<size_t>(error);
-  return index < kNames.size() ? kNames[index] : "?";
-}
 
 std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers) {
   if (encoded.size() < kBthBytes) return ParseError::kTruncated;

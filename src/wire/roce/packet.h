@@ -78,8 +78,6 @@ struct Headers {
 
 // The reason why a UDP payload is no valid packet.
 enum class ParseError : uint8_t { kTruncated, kUnknownOpcode, kBadVersion, kBadPadding, kUnexpectedPayload };
-// Returns the reason as text, such as "bad padding".
-const char* parse_error_name(ParseError error);
 
 // A received packet. `payload` points into the receive buffer and excludes padding and ICRC.
 struct Packet {

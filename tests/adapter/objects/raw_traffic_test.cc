@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "adapter/objects/support/raw_endpoint.h"
-#include "wire/ethernet/checksum.h"
-#include "wire/ethernet/receive_hash.h"
+#include "wire/ethernet/offloads.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::adapter::testing {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/command_line/suggestion.h"
-
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "base/command_line/usage_errors.h"
 
 namespace verbena::command_line {
 namespace {

@@ -48,16 +48,16 @@ TEST_F(ConnectionTableTest, FindsAConnectionByEachOfItsNumbers) {
   Connection& connection = passive(7, 70);
   EXPECT_EQ(table.find(connection.info.local_id), &connection);
   EXPECT_EQ(table.find_by_remote_id({address(2), 7}), &connection);
-  EXPECT_EQ(table.find_by_remote_qpn({address(2), 70}), &connection);
+  EXPECT_EQ(table.find_by_remote_qpn({}, address(2), 70, false), &connection);
   EXPECT_EQ(table.find_by_remote_id({address(3), 7}), nullptr);
-  EXPECT_EQ(table.find_by_remote_qpn({address(2), 7}), nullptr);
+  EXPECT_EQ(table.find_by_remote_qpn({}, address(2), 7, false), nullptr);
 }
 
 TEST_F(ConnectionTableTest, FreesTheRemoteQpnWhenTheConnectionBeginsToEnd) {
   Connection& connection = passive(7, 70);
   table.enter(connection, State::kEstablished);
   table.enter(connection, State::kDreqSent);
-  EXPECT_EQ(table.find_by_remote_qpn({address(2), 70}), nullptr);
+  EXPECT_EQ(table.find_by_remote_qpn({}, address(2), 70, false), nullptr);
   EXPECT_EQ(table.find_by_remote_id({address(2), 7}), &connection);
   table.enter(connection, State::kIdle);
   EXPECT_EQ(table.find_by_remote_id({address(2), 7}), nullptr);
@@ -147,7 +147,7 @@ TEST_F(ConnectionTableTest, TakesUpAConnectionUnderItsOldId) {
   EXPECT_EQ(connection.info.state, State::kEstablished);
   EXPECT_EQ(connection.info.context, 5u);
   EXPECT_EQ(table.find(0x1234), &connection);
-  EXPECT_EQ(table.find_by_remote_qpn({address(2), 70}), &connection);
+  EXPECT_EQ(table.find_by_remote_qpn({}, address(2), 70, false), &connection);
 }
 
 }  // namespace

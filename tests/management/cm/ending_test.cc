@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "management/cm/manager_config.h"
+#include "management/cm/parameters.h"
 #include "management/cm/support/endpoint.h"
 
 namespace verbena::cm {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "management/cm/id_sequence.h"
+#include "management/cm/numbers.h"
 #include "management/cm/support/endpoint.h"
 
 namespace verbena::cm {

@@ -6,22 +6,22 @@
 #include "base/random.h"
 #include "management/cm/captured_mads.h"
 #include "management/cm/ip_service.h"
-#include "management/cm/manager_config.h"
 #include "management/cm/messages.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::cm {
 namespace {
 
 // Decodes `bytes`, encodes the message again, and expects the same bytes.
 template <class Message>
-void expect_same_bytes(ConstBytes bytes, const MadHeader& header) {
+void expect_same_bytes(ConstBytes bytes, const MessageHeader& header) {
   const auto message = decode<Message>(bytes);
   ASSERT_TRUE(message);
   const Mad again = encode(*message, header.transaction);
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), again.bytes.begin(), again.bytes.end()));
 }
 
-using Check = void (*)(ConstBytes, const MadHeader&);
+using Check = void (*)(ConstBytes, const MessageHeader&);
 constexpr Check kChecks[kMessageTypes] = {
     expect_same_bytes<Req>,     expect_same_bytes<Mra>,  expect_same_bytes<Rej>,  expect_same_bytes<Rep>,
     expect_same_bytes<Rtu>,     expect_same_bytes<Dreq>, expect_same_bytes<Drep>, expect_same_bytes<SidrReq>,
@@ -132,20 +132,20 @@ TEST(Message, IsRefusedWhenItsHeaderIsOfSomethingElse) {
   rtu.local_id = rtu.remote_id = 1;
   const Mad good = encode(rtu, 0);
   EXPECT_TRUE(decode_header(good.bytes));
-  EXPECT_EQ(decode_header(ConstBytes(good.bytes).first(255)).error(), DecodeError::kSize);
-  EXPECT_EQ(decode_header({}).error(), DecodeError::kSize);
+  EXPECT_EQ(decode_header(ConstBytes(good.bytes).first(255)).error(), DropReason::kNotWhole);
+  EXPECT_EQ(decode_header({}).error(), DropReason::kNotWhole);
   const auto with = [&](size_t at, int value) {
     Mad bad = good;
     bad.bytes[at] = static_cast<std::byte>(value);
     return decode_header(bad.bytes).error();
   };
-  EXPECT_EQ(with(0, 2), DecodeError::kVersion);
-  EXPECT_EQ(with(1, 0x03), DecodeError::kClass);
-  EXPECT_EQ(with(2, 1), DecodeError::kVersion);
-  EXPECT_EQ(with(3, 0x81), DecodeError::kMethod);
-  EXPECT_EQ(with(17, 0x0f), DecodeError::kAttribute);
-  EXPECT_EQ(with(17, 0x1b), DecodeError::kAttribute);
-  EXPECT_EQ(with(16, 1), DecodeError::kAttribute);
+  EXPECT_EQ(with(0, 2), DropReason::kNotOurs);
+  EXPECT_EQ(with(1, 0x03), DropReason::kNotOurs);
+  EXPECT_EQ(with(2, 1), DropReason::kNotOurs);
+  EXPECT_EQ(with(3, 0x81), DropReason::kNotOurs);
+  EXPECT_EQ(with(17, 0x0f), DropReason::kNotOurs);
+  EXPECT_EQ(with(17, 0x1b), DropReason::kNotOurs);
+  EXPECT_EQ(with(16, 1), DropReason::kNotOurs);
 }
 
 template <class Message>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "management/cm/manager_config.h"
+#include "management/cm/parameters.h"
 #include "management/cm/support/endpoint.h"
 
 namespace verbena::cm {

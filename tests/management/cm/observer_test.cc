@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events that the manager reports to an observer: messages sent and received.
-#include "management/cm/observer.h"
-
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "management/cm/events.h"
 #include "management/cm/support/endpoint.h"
 
 namespace verbena::cm {

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "management/mad/example_subnet.h"
-#include "management/mad/records.h"
 
 namespace verbena::mad {
 namespace {

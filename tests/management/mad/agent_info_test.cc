@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/mad/agent_info.h"
-
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "management/mad/agent_messages.h"
 
 namespace verbena::mad {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/mad/announcement.h"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
+#include "management/mad/agent_messages.h"
 #include "management/mad/example_subnet.h"
 
 namespace verbena::mad {

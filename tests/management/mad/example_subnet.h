@@ -41,12 +41,8 @@ inline Subnet example_subnet() {
 
 inline Mad request(uint8_t management_class, uint8_t method, uint16_t attribute, uint32_t modifier = 0) {
   Mad mad;
-  mad.set_u8(kBaseVersionAt, kBaseVersion);
-  mad.set_u8(kClassAt, management_class);
-  mad.set_u8(kClassVersionAt, management_class == kClassSubnAdministration ? 2 : 1);
-  mad.set_u8(kMethodAt, method);
+  mad.set_kind(management_class, management_class == kClassSubnAdministration ? 2 : 1, method, attribute);
   mad.set(kTransactionAt, uint64_t{0x1122334455667788});
-  mad.set(kAttributeAt, attribute);
   mad.set(kModifierAt, modifier);
   return mad;
 }

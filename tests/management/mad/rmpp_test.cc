@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "management/mad/rmpp.h"
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -7,8 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "management/mad/rmpp_receiver.h"
-#include "management/mad/rmpp_sender.h"
 
 namespace verbena::mad {
 namespace {
@@ -30,7 +30,7 @@ roce::Address address(uint8_t last) {
 Message message_of(size_t bytes, uint8_t management_class = kVendorClass, uint64_t transaction = 5) {
   Message message(bytes);
   for (size_t i = 0; i < bytes; ++i) message[i] = static_cast<std::byte>(i * 7 + i / 251);
-  message[kBaseVersionAt] = std::byte{kBaseVersion};
+  message[kBaseVersionAt] = std::byte{roce::kMadBaseVersion};
   message[kClassAt] = static_cast<std::byte>(management_class);
   message[kMethodAt] = std::byte{kMethodSend};
   store_be(&message[kTransactionAt], transaction);

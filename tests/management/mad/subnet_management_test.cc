@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "management/mad/attributes.h"
 #include "management/mad/example_subnet.h"
 
 namespace verbena::mad {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "wire/ethernet/checksum.h"
+#include "wire/ethernet/offloads.h"
 #include "wire/roce/icrc.h"
 #include "wire/roce/packet.h"
 

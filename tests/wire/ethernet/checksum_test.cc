@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/ethernet/checksum.h"
-
 #include <gtest/gtest.h>
 
 #include "wire/ethernet/frames.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::ethernet {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/ethernet/steering_table.h"
-
 #include <algorithm>
 #include <list>
 
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "wire/ethernet/frames.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::ethernet {
 namespace {

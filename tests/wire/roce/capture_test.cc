@@ -43,7 +43,7 @@ TEST(Captures, ParseAndEncodeToTheSameBytes) {
   for (const CapturedPacket& captured : captured_packets()) {
     SCOPED_TRACE(captured.where);
     const auto packet = parse(captured.udp_payload());
-    ASSERT_TRUE(packet.has_value()) << parse_error_name(packet.error());
+    ASSERT_TRUE(packet.has_value()) << static_cast<int>(packet.error());
     std::vector<std::byte> encoded(kMaxHeaderBytes);
     encoded.resize(encode(packet->headers, encoded));
     EXPECT_EQ(encoded.size(), header_bytes(packet->headers.opcode));

@@ -15,7 +15,6 @@
 
 #include "base/random.h"
 #include "wire/roce/crc_kernels.h"
-#include "wire/roce/crc_polynomial.h"
 #include "wire/roce/icrc.h"
 
 namespace verbena::roce {

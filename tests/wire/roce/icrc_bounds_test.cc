@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "wire/roce/capture.h"
-#include "wire/roce/crc_polynomial.h"
+#include "wire/roce/crc_kernels.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::roce {

@@ -87,12 +87,5 @@ TEST(Opcodes, MessageBoundariesFollowTheNames) {
   }
 }
 
-TEST(Opcodes, ExtensionBytesAddUp) {
-  EXPECT_EQ(extension_bytes(kNoExtension), 0u);
-  EXPECT_EQ(extension_bytes(kXrceth | kDeth | kFeth | kReth | kAtomicEth | kAeth | kAtomicAckEth |
-                            kImmediate | kIeth),
-            4u + 8 + 4 + 16 + 28 + 4 + 8 + 4 + 4);
-}
-
 }  // namespace
 }  // namespace verbena::roce

@@ -276,10 +276,5 @@ TEST(Packet, FlushByteForByte) {
   EXPECT_TRUE(std::ranges::equal(encoded, std::as_bytes(std::span(expected))));
 }
 
-TEST(Packet, ParseErrorsHaveNames) {
-  EXPECT_STREQ(parse_error_name(ParseError::kTruncated), "truncated");
-  EXPECT_STREQ(parse_error_name(ParseError::kUnexpectedPayload), "unexpected payload");
-}
-
 }  // namespace
 }  // namespace verbena::roce

@@ -6,7 +6,7 @@
 
 #include <linux/filter.h>
 
-#include "wire/ethernet/steering_table.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::net {
 

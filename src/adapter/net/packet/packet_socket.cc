@@ -16,9 +16,8 @@
 #include "base/log.h"
 #include "base/plain_calls.h"
 #include "base/socket_option.h"
-#include "wire/ethernet/checksum.h"
 #include "wire/ethernet/flow_key.h"
-#include "wire/ethernet/segmentation.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::net {
 namespace {

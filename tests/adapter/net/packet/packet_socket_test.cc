@@ -12,8 +12,8 @@
 
 #include "adapter/net/net_namespace.h"
 #include "base/time.h"
-#include "wire/ethernet/checksum.h"
 #include "wire/ethernet/frames.h"
+#include "wire/ethernet/offloads.h"
 
 namespace verbena::net {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/cm/spoken_parameters.h"
+#include "management/cm/parameters.h"
 
 #include <algorithm>
 
-#include "management/cm/field_io.h"
 #include "management/cm/ip_service.h"
 
 namespace verbena::cm {
+
 namespace {
 
 constexpr uint8_t kMaxRetries = 7;  // three bits
