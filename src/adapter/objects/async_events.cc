@@ -2,9 +2,8 @@
 #include "adapter/objects/async_events.h"
 
 #include "adapter/objects/completion_queues.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/qp.h"
-#include "adapter/objects/receive_work_queues.h"
-#include "adapter/objects/shared_receive_queues.h"
 
 namespace verbena::adapter {
 

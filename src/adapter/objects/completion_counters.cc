@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/completion_counters.h"
 
 #include "adapter/objects/qp.h"
+#include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
@@ -30,32 +30,39 @@ constexpr uint32_t kCountedFlags = kCountSend | kCountReceive | kCountRead | kCo
 
 }  // namespace
 
-CompletionCounterCaps CompletionCounters::caps() {
-  return {UINT64_MAX, kMaxCompletionCounters, kCountedFlags};
-}
-
-Result<provider::CompletionCounter*> CompletionCounters::create(const CompletionCounterInitAttr& attr) {
-  if (device_.is_gone()) return fail(EIO);
-  if (attr.comp_mask != 0 || attr.flags != 0 || (attr.type != kCountsRequests && attr.type != kCountsBytes))
-    return fail(because(EOPNOTSUPP, "comp_mask {:#x} or flags {:#x} are not 0, or type {} is unknown",
-                        attr.comp_mask, attr.flags, attr.type));
-  auto counter = table_.make();
-  if (!counter) return tl::unexpected(counter.error());
-  (*counter)->context = device_.context();
-  (*counter)->handle = device_.next_handle();
-  (*counter)->count = std::make_shared<transport::CompletionCount>(attr.type == kCountsBytes);
-  return table_.add(std::move(*counter));
-}
-
-int CompletionCounters::destroy(provider::CompletionCounter* abi) {
-  CompletionCounter& counter = CompletionCounter::of(abi);
-  if (const long users = counter.uses.count(); users != 0)
-    return because(EBUSY, "it is attached to {} queue pairs", users);
-  table_.destroy(counter);
+int SoftwareContext::query_comp_cntr_caps(CompletionCounterCaps& caps) {
+  caps = {UINT64_MAX, kMaxCompletionCounters, kCountedFlags};
   return 0;
 }
 
-int CompletionCounters::attach(ibv_qp* abi_qp, provider::CompletionCounter* abi, uint32_t requests) {
+Result<provider::CompletionCounter*> SoftwareContext::create_comp_cntr(
+    const CompletionCounterInitAttr& attr) {
+  if (device_->is_gone()) return fail(EIO);
+  if (attr.comp_mask != 0 || attr.flags != 0 || (attr.type != kCountsRequests && attr.type != kCountsBytes))
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x} or flags {:#x} are not 0, or type {} is unknown",
+                        attr.comp_mask, attr.flags, attr.type));
+  auto counter = completion_counters_.make(*device_);
+  if (!counter) return tl::unexpected(counter.error());
+  (*counter)->handle = device_->next_handle();
+  (*counter)->count = std::make_shared<transport::CompletionCount>(attr.type == kCountsBytes);
+  return completion_counters_.add(std::move(*counter));
+}
+
+int SoftwareContext::destroy_comp_cntr(provider::CompletionCounter* abi) {
+  CompletionCounter& counter = CompletionCounter::of(abi);
+  if (const long users = counter.uses.count(); users != 0)
+    return because(EBUSY, "it is attached to {} queue pairs", users);
+  completion_counters_.destroy(counter);
+  return 0;
+}
+
+std::atomic<uint64_t>& SoftwareContext::comp_cntr_value(provider::CompletionCounter* counter, bool errors) {
+  transport::CompletionCount& count = *CompletionCounter::of(counter).count;
+  return errors ? count.failed : count.completed;
+}
+
+// Unknown kinds of requests and raw QPs are EOPNOTSUPP.
+int SoftwareContext::attach_comp_cntr(ibv_qp* abi_qp, provider::CompletionCounter* abi, uint32_t requests) {
   if (requests == 0) return because(EINVAL, "op_mask is 0");
   if ((requests & ~kCountedFlags) != 0)
     return because(EOPNOTSUPP, "op_mask {:#x}: bits {:#x} are not counted", requests,

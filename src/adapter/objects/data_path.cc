@@ -2,11 +2,10 @@
 #include "adapter/objects/data_path.h"
 
 #include "adapter/objects/completion_queues.h"
-#include "adapter/objects/memory_windows.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/qp.h"
 #include "adapter/objects/receive_posting.h"
 #include "adapter/objects/send_request.h"
-#include "adapter/objects/shared_receive_queues.h"
 #include "adapter/transport/qp_state.h"
 #include "base/failed_call.h"
 #include "base/probes.h"
@@ -68,6 +67,19 @@ int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
                  transport::name_of(qp.transport->state()));
 }
 
+int post_srq_recv(ibv_srq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  queues::SharedReceiveQueue& queue = *Srq::of(abi).queue;
+  const std::lock_guard guard(queue.lock());
+  const Posted posted = fill_receives(queue.ring(), queue.sges(), wr);
+  queue.ring().publish(posted.count);
+  if (posted.error == 0) return 0;
+  if (bad_wr != nullptr) *bad_wr = posted.failed;
+  if (posted.error == ENOMEM)
+    because(ENOMEM, "the queue is full: it has room for {} requests", queue.capacity());
+  say_call_failed("ibv_post_srq_recv", posted.error);
+  return posted.error;
+}
+
 // The QP's state may change during the call. Requests published after that are found when the doorbell is
 // handled, and are flushed if necessary.
 int post_send(ibv_qp* abi, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
@@ -125,6 +137,29 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue(), "max_recv_wr");
   if (bad_wr != nullptr) *bad_wr = posted.failed;
   return refused(qp, "ibv_post_recv", posted.error);
+}
+
+// Binds a window of type 1 by posting a BIND_MW request (ibv_bind_mw(3)). On success the window has its new
+// R_Key at once, before the request completes.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  const ibv_mw_bind_info& info = bind->bind_info;
+  if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) {
+    const int error = because(EINVAL, "a memory window of type 1 cannot have IBV_ACCESS_ZERO_BASED");
+    say_call_failed("ibv_bind_mw", error);
+    return error;
+  }
+  if (info.mr != nullptr && Mr::of(info.mr).registration->kind == Registration::Kind::kNull)
+    return EOPNOTSUPP;  // ibv_alloc_null_mr(3)
+  ibv_send_wr request{};
+  request.wr_id = bind->wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind->send_flags;
+  request.bind_mw = {mw, ibv_inc_rkey(mw->rkey), info};
+  ibv_send_wr* bad = nullptr;
+  const int error = qp->context->ops.post_send(qp, &request, &bad);
+  // The key changes at once: the application may send it to its peer right behind the binding.
+  if (error == 0) mw->rkey = request.bind_mw.rkey;
+  return error;
 }
 
 int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/dma_handles.h"
 
 #include <vector>
 
 #include <sched.h>
 
+#include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
@@ -21,6 +21,7 @@ bool may_run_on(uint32_t processor) {
   return ::sched_getaffinity(0, bytes, set.data()) == 0 && CPU_ISSET_S(processor, bytes, set.data());
 }
 
+// Checks the attributes as the kernel and mlx5 do.
 int check_handle(const provider::DmaHandleInitAttr& attr) {
   using namespace provider;
   constexpr uint32_t kTag = kDmaHandleCpu | kDmaHandleMemory;
@@ -40,20 +41,22 @@ int check_handle(const provider::DmaHandleInitAttr& attr) {
 
 }  // namespace
 
-Result<provider::DmaHandle*> DmaHandles::alloc(const provider::DmaHandleInitAttr& attr) {
-  if (device_.is_gone()) return fail(EIO);
+Result<provider::DmaHandle*> SoftwareContext::alloc_dmah(const provider::DmaHandleInitAttr& attr) {
+  if (device_->is_gone()) return fail(EIO);
   if (const int error = check_handle(attr); error != 0) return fail(error);
-  auto handle = std::make_unique<Dmah>();
-  handle->context = device_.context();
-  return table_.add(std::move(handle));
+  return dma_handles_.add(std::make_unique<Dmah>(*device_));
 }
 
-int DmaHandles::dealloc(provider::DmaHandle* handle) {
+int SoftwareContext::dealloc_dmah(provider::DmaHandle* handle) {
   Dmah& dmah = Dmah::of(handle);
   if (const long users = dmah.uses.count(); users != 0)
     return because(EBUSY, "{} memory regions use it", users);
-  table_.destroy(dmah);
+  dma_handles_.destroy(dmah);
   return 0;
+}
+
+void SoftwareContext::use_dmah(ibv_mr* mr, provider::DmaHandle* handle) {
+  Mr::of(mr).registration->dma_handle = Dmah::of(handle).uses.add();
 }
 
 }  // namespace verbena::adapter

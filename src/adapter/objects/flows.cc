@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/flows.h"
 
 #include "adapter/objects/flow_specs.h"
 #include "adapter/objects/qp.h"
+#include "adapter/objects/software_context.h"
 #include "adapter/transport/raw.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
 
-Result<ibv_flow*> Flows::create(ibv_qp* abi_qp, const ibv_flow_attr& attr) {
-  if (device_.is_gone()) return fail(EIO);
+Result<ibv_flow*> SoftwareContext::create_flow(ibv_qp* abi_qp, const ibv_flow_attr* attr) {
+  if (device_->is_gone()) return fail(EIO);
   Qp& qp = Qp::of(abi_qp);
   if (qp.init.qp_type == IBV_QPT_UD) return fail(EOPNOTSUPP);  // some adapters steer to UD QPs, too
   if (qp.raw == nullptr) return fail(because(EINVAL, "flows are for queue pairs of IBV_QPT_RAW_PACKET"));
-  auto request = parse_flow(attr);
+  auto request = parse_flow(*attr);
   if (!request) return tl::unexpected(request.error());
-  if (request->counters != nullptr && !device_.made(request->counters))
+  if (request->counters != nullptr && !device_->made(request->counters))
     return fail(because(EINVAL, "the counters are none of this ibv_context"));
 
-  auto flow = std::make_unique<Flow>();
-  flow->context = device_.context();
-  flow->handle = device_.next_handle();
+  auto flow = std::make_unique<Flow>(*device_);
+  flow->handle = device_->next_handle();
   flow->qp = &qp;
   engine::FlowTarget& target = flow->target;
   static_cast<ethernet::SteeringRule&>(target) = request->rule;
@@ -41,19 +40,19 @@ Result<ibv_flow*> Flows::create(ibv_qp* abi_qp, const ibv_flow_attr& attr) {
     return tl::unexpected(added.error());
   }
   ++qp.raw->flows;
-  return table_.add(std::move(flow));
+  return flows_.add(std::move(flow));
 }
 
-void Flows::uproot(Flow& flow) {
-  flow.qp->shard.exclusively([&] { flow.qp->raw->link->remove(flow.target); });
-  if (flow.counters != nullptr) --flow.counters->users;
-  --flow.qp->raw->flows;
+void Flow::retire() {
+  qp->shard.exclusively([&] { qp->raw->link->remove(target); });
+  if (counters != nullptr) --counters->users;
+  --qp->raw->flows;
 }
 
-int Flows::destroy(ibv_flow* abi_flow) {
+int SoftwareContext::destroy_flow(ibv_flow* abi_flow) {
   Flow& flow = Flow::of(abi_flow);
-  uproot(flow);
-  table_.destroy(flow);
+  flow.retire();
+  flows_.destroy(flow);
   return 0;
 }
 

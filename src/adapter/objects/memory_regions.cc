@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/memory_regions.h"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +8,8 @@
 #include "adapter/memory/file_mapping.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/memory/placement.h"
-#include "adapter/objects/device_memory.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
@@ -134,10 +132,9 @@ int check_rereg(const Registration& registration, const Change& change) {
 
 }  // namespace
 
-ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd,
-                           void* addr, uint32_t handle) {
+ibv_mr* SoftwareContext::add_mr(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration,
+                                ibv_pd* pd, void* addr, uint32_t handle) {
   const memory::Region& region = registration->region;
-  mr->context = device_.context();
   mr->pd = pd;
   mr->addr = addr;
   mr->length = region.length;
@@ -145,34 +142,36 @@ ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration>
   mr->lkey = region.key;
   mr->rkey = remote_key_of(*registration);
   mr->registration = std::move(registration);
-  return table_.add(std::move(mr));
+  return regions_.add(std::move(mr));
 }
 
-Result<ibv_mr*> MemoryRegions::enter(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr) {
-  auto mr = table_.make();
+Result<ibv_mr*> SoftwareContext::enter_mr(std::shared_ptr<Registration> registration, ibv_pd* pd,
+                                          void* addr) {
+  auto mr = regions_.make(*device_);
   if (!mr) return tl::unexpected(mr.error());
   if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
-  registration->shown = device_.show(protocol::ObjectKind::kMr, values_of(*registration));
-  return add(std::move(*mr), std::move(registration), pd, addr, device_.next_handle());
+  registration->shown = device_->show(protocol::ObjectKind::kMr, values_of(*registration));
+  return add_mr(std::move(*mr), std::move(registration), pd, addr, device_->next_handle());
 }
 
-Result<ibv_mr*> MemoryRegions::reg(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
-  if (device_.is_gone()) return fail(EIO);
+Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                                        unsigned access) {
+  if (device_->is_gone()) return fail(EIO);
   const Translation to{addr, length, iova};
   if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
   // Once more, because the application may have installed handlers of its own since.
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.keys(), kind_of(access), Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_->keys(), kind_of(access), Pd::of(pd).state);
   translate(registration->region, to, access);
   registration->region.access = access;
-  return enter(std::move(registration), pd, addr);
+  return enter_mr(std::move(registration), pd, addr);
 }
 
 // Keeps the region's keys, as rxe does and mlx5 where it can.
-int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
+int SoftwareContext::rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
-  if (device_.is_gone()) return EIO;
+  if (device_->is_gone()) return EIO;
   if (flags == 0) return because(EINVAL, "flags are 0");
   if (Mr::of(mr).imported) return because(EINVAL, "the region is imported (ibv_import_mr)");
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
@@ -181,14 +180,14 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
     return because(EINVAL, "null regions and regions of device memory cannot be changed");
   if (registration.kind == Kind::kDmaBuf && change.moves)
     return because(EOPNOTSUPP, "the region of a dma-buf cannot be moved");
-  if (changes_pd && !device_.made(pd)) return because(EINVAL, "pd is none of this ibv_context");
+  if (changes_pd && !device_->made(pd)) return because(EINVAL, "pd is none of this ibv_context");
   if (const int error = check_rereg(registration, change); error != 0) return error;
 
   memory::install_fault_guard();
-  const int error = device_.keys().locked([&] {
+  const int error = device_->keys().locked([&] {
     if (!region.windows.empty())
       return because(EBUSY, "memory windows are bound to it");  // IBTA volume 1, 11.2.8.5
-    device_.keys().republish(region, [&] {
+    device_->keys().republish(region, [&] {
       if (change.moves) translate(region, change.to, change.rights);
       region.access = change.rights;
       if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(change.rights);
@@ -204,12 +203,12 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   if (error != 0) return error;
   registration.shown.set_all(values_of(registration));
   // When await_readers() returns, no thread uses the old translation or rights.
-  device_.keys().await_readers();
+  device_->keys().await_readers();
   return 0;
 }
 
-Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-                                          int access) {
+Result<ibv_mr*> SoftwareContext::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+                                               int fd, int access) {
   const auto rights = static_cast<unsigned>(access);
   if (const int error = check_access(rights, kDmaBufAccess); error != 0) return fail(error);
   if (((offset ^ iova) & kPageOffset) != 0)
@@ -217,15 +216,15 @@ Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t le
   auto mapping = memory::map_dma_buf(fd, offset, length, (rights & IBV_ACCESS_LOCAL_WRITE) != 0);
   if (!mapping) return tl::unexpected(mapping.error());
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kDmaBuf, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_->keys(), Kind::kDmaBuf, Pd::of(pd).state);
   registration->dma_buf = std::move(*mapping);
   translate(registration->region, {registration->dma_buf.data(), length, iova}, rights);
   registration->region.access = rights;
-  return enter(std::move(registration), pd, reinterpret_cast<void*>(offset));
+  return enter_mr(std::move(registration), pd, reinterpret_cast<void*>(offset));
 }
 
-Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
-                                                 unsigned access) {
+Result<ibv_mr*> SoftwareContext::reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
+                                           unsigned access) {
   const std::shared_ptr<DeviceMemory>& memory = Dm::of(dm).memory;
   if ((access & IBV_ACCESS_ZERO_BASED) == 0)
     return fail(because(EINVAL, "device memory is registered with IBV_ACCESS_ZERO_BASED only"));
@@ -235,26 +234,26 @@ Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_
     return fail(
         because(EINVAL, "the device memory has {} bytes, and not {} from {} on", size, length, offset));
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kDeviceMemory, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_->keys(), Kind::kDeviceMemory, Pd::of(pd).state);
   registration->device_memory = memory;
   memory::Region& region = registration->region;
   region.base = memory->mapping.data() + offset;
   region.length = length;
   region.access = access;
-  return enter(std::move(registration), pd, nullptr);
+  return enter_mr(std::move(registration), pd, nullptr);
 }
 
-Result<ibv_mr*> MemoryRegions::alloc_null(ibv_pd* pd) {
-  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kNull, Pd::of(pd).state);
+Result<ibv_mr*> SoftwareContext::alloc_null_mr(ibv_pd* pd) {
+  auto registration = std::make_shared<Registration>(device_->keys(), Kind::kNull, Pd::of(pd).state);
   if (auto made = memory::make_null(registration->region, Pd::of(pd).id); !made)
     return tl::unexpected(made.error());
-  return enter(std::move(registration), pd, nullptr);
+  return enter_mr(std::move(registration), pd, nullptr);
 }
 
-std::string MemoryRegions::regions_of(const ibv_pd* pd) {
+std::string SoftwareContext::regions_of(const ibv_pd* pd) {
   std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
   size_t count = 0;
-  table_.for_each([&](const Mr& mr) {
+  regions_.for_each([&](const Mr& mr) {
     if (mr.pd != pd) return;
     if (count++ < first.size()) first[count - 1] = mr.lkey;
   });
@@ -264,25 +263,13 @@ std::string MemoryRegions::regions_of(const ibv_pd* pd) {
   return count > first.size() ? names + ", ..." : names;
 }
 
-int MemoryRegions::dereg(ibv_mr* mr) {
+int SoftwareContext::dereg_mr(ibv_mr* mr) {
   if (const int error = Mr::of(mr).registration->leave(); error != 0) return error;
-  table_.destroy(Mr::of(mr));
+  regions_.destroy(Mr::of(mr));
   return 0;
 }
 
-// ---- imports
-
-std::shared_ptr<Registration> MemoryRegions::find(uint32_t handle) {
-  return table_.find_by_handle(handle, [](Mr& mr) { return mr.registration; });
-}
-
-ibv_mr* MemoryRegions::import(std::shared_ptr<Registration> registration, ibv_pd* pd, uint32_t handle) {
-  auto mr = std::make_unique<Mr>();
-  mr->imported = true;
-  return add(std::move(mr), std::move(registration), pd, nullptr, handle);
-}
-
-void MemoryRegions::fill_attributes(ibv_device_attr_ex& attr) const {
+void SoftwareContext::fill_memory_attributes(ibv_device_attr_ex& attr) const {
   constexpr uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
   constexpr uint32_t kFlush = 1 << 6, kAtomicWrite = 1 << 7;  // names of later headers
   constexpr uint32_t kReliable = kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
@@ -294,7 +281,7 @@ void MemoryRegions::fill_attributes(ibv_device_attr_ex& attr) const {
   attr.odp_caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;
   attr.odp_caps.per_transport_caps.ud_odp_caps = kMessages;
   attr.xrc_odp_caps = kReliable;
-  attr.max_dm_size = device_.command_file().device_memory()->capacity();
+  attr.max_dm_size = device_->command_file().device_memory()->capacity();
 }
 
 }  // namespace verbena::adapter

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "adapter/objects/object_limit.h"
+#include "adapter/objects/open_device.h"
 #include "base/intrusive_list.h"
 #include "base/mutex_at_fork.h"
 #include "libraries/libibverbs/provider/live_objects.h"
@@ -13,9 +14,31 @@
 
 namespace verbena::adapter {
 
+// The part of a verbs object that its ObjectTable works with.
+struct TableEntry {
+  explicit TableEntry(OpenDevice& device) : owner(device) {}
+
+  OpenDevice& owner;
+  ListHook owned;
+  provider::LiveObject live;  // in the process's table of live objects
+  ObjectLimit::Place place;   // counts the object if there is a limit
+};
+
+// An object as the application knows it: a C struct, followed by the adapter's own members. The adapter keeps
+// the values that it uses in those, because programs can write the fields of the C struct. `Self` is the
+// derived struct.
+template <class Self, class AbiStruct>
+struct VerbsObject : AbiStruct, TableEntry {
+  using Abi = AbiStruct;
+
+  explicit VerbsObject(OpenDevice& device) : AbiStruct{}, TableEntry(device) {
+    this->context = device.context();
+  }
+  static Self& of(Abi* abi) { return *static_cast<Self*>(abi); }
+};
+
 // The objects of one kind that belong to one context. The table owns the objects; the application holds
-// pointers to their C structs. An Object has a hook `owned`, an entry `live` in the process's table of live
-// objects and, if the number of objects is limited, a `place`.
+// pointers to their C structs.
 //
 // Thread-safe. The lock is held while an object is linked, unlinked or visited. The lock is never held while
 // an object is destroyed, because the destructor may call the application's allocator or the agent. In a
@@ -27,8 +50,12 @@ class ObjectTable {
   explicit ObjectTable(ObjectLimit& limit) : limit_(&limit) {}
   ObjectTable(const ObjectTable&) = delete;
   ObjectTable& operator=(const ObjectTable&) = delete;
+  // Destroys all objects, each after retire() if it has that, without the lock.
   ~ObjectTable() {
-    destroy_all([](Object&) {});
+    while (Object* object = first()) {
+      if constexpr (requires { object->retire(); }) object->retire();
+      destroy(*object);
+    }
   }
 
   // Constructs an object that counts against the limit, without adding the object to the table. Returns
@@ -52,30 +79,19 @@ class ObjectTable {
     return object.release();
   }
 
-  // Removes the object from the table, makes it invalid for the application's calls, and returns it.
-  std::unique_ptr<Object> take(Object& object) {
+  // Removes the object from the table, makes it invalid for the application's calls, and destroys it.
+  void destroy(Object& object) {
     object.live.leave();
+    const std::unique_ptr<Object> owned(&object);
     const std::lock_guard guard(mutex_);
     object.owned.unlink();
-    return std::unique_ptr<Object>(&object);
-  }
-
-  void destroy(Object& object) { take(object); }
-
-  // Destroys all objects. Calls before(object) before each object is destroyed, without the lock.
-  template <class Before>
-  void destroy_all(Before before) {
-    while (Object* object = first()) {
-      before(*object);
-      destroy(*object);
-    }
   }
 
   // Calls visit(object) for each object, with the table's lock held.
   template <class Visit>
   void for_each(Visit visit) {
     const std::lock_guard guard(mutex_);
-    for (Object& object : objects_) visit(object);
+    for (TableEntry& entry : objects_) visit(static_cast<Object&>(entry));
   }
 
   // Returns state(object) for the object with this handle, or a default-constructed result if there is none.
@@ -83,7 +99,8 @@ class ObjectTable {
   template <class State>
   auto find_by_handle(uint32_t handle, State state) -> decltype(state(std::declval<Object&>())) {
     const std::lock_guard guard(mutex_);
-    for (Object& object : objects_) {
+    for (TableEntry& entry : objects_) {
+      auto& object = static_cast<Object&>(entry);
       if (object.handle == handle) return state(object);
     }
     return {};
@@ -92,7 +109,7 @@ class ObjectTable {
  private:
   Object* first() {
     const std::lock_guard guard(mutex_);
-    return objects_.empty() ? nullptr : &*objects_.begin();
+    return objects_.empty() ? nullptr : &static_cast<Object&>(*objects_.begin());
   }
 
   // Returns the C struct of an object.
@@ -106,7 +123,7 @@ class ObjectTable {
 
   ObjectLimit* const limit_ = nullptr;
   MutexAtFork mutex_;
-  IntrusiveList<Object, &Object::owned> objects_;
+  IntrusiveList<TableEntry, &TableEntry::owned> objects_;
 };
 
 }  // namespace verbena::adapter

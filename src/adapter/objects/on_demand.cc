@@ -8,8 +8,7 @@
 
 #include "adapter/memory/guarded.h"
 #include "adapter/memory/key_table.h"
-#include "adapter/objects/memory_regions.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
@@ -46,8 +45,8 @@ void prefetch_later(const Range& range) {
 
 }  // namespace
 
-int MemoryRegions::advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
-                          std::span<const ibv_sge> list) {
+int SoftwareContext::advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                               std::span<const ibv_sge> list) {
   if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0)
     return because(EINVAL, "flags {:#x} have bits that are unknown here", flags);
   if (list.empty()) return because(EINVAL, "num_sge is 0");
@@ -55,7 +54,7 @@ int MemoryRegions::advise(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flag
   const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   const bool now = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
   for (const ibv_sge& sge : list) {
-    memory::KeyTable& keys = device_.keys();
+    memory::KeyTable& keys = device_->keys();
     const auto range = keys.locked([&] { return find_range(keys, Pd::of(pd).id, sge, writable); });
     if (!range) return range.error().code;
     // Advice that need not be followed at once cannot fail.

@@ -30,7 +30,7 @@ bool QpCore::remove(Qp& handle) {
 
 Qp::Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared)
     : ExtendedQp{},
-      owner(device),
+      TableEntry(device),
       shard(on),
       account(qp_base.mutex, qp_base.cond),
       async_events(kQpEvents, {.element = {.qp = abi()}, .event_type = {}}, &async_events_taken),

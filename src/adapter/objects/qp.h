@@ -11,16 +11,13 @@
 #include "adapter/engine/shard.h"
 #include "adapter/objects/async_events.h"
 #include "adapter/objects/event_account.h"
-#include "adapter/objects/object_limit.h"
-#include "adapter/objects/open_device.h"
+#include "adapter/objects/object_table.h"
 #include "adapter/objects/raw_queue_pairs.h"
 #include "adapter/objects/send_batch.h"
 #include "adapter/objects/user_count.h"
 #include "adapter/transport/queue_pair.h"
 #include "base/cache_line.h"
-#include "base/intrusive_list.h"
 #include "base/spin_lock.h"
-#include "libraries/libibverbs/provider/live_objects.h"
 #include "wire/roce/path.h"
 
 namespace verbena::adapter {
@@ -60,16 +57,15 @@ struct MulticastBinding {
 
 // A handle of a queue pair, as the application knows it. The C struct is an ibv_qp_ex, whose first member is
 // an ibv_qp.
-struct alignas(kCacheLine) Qp : ExtendedQp {
+struct alignas(kCacheLine) Qp : ExtendedQp, TableEntry {
   Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }
+  // Leaves the multicast groups of this handle and drops its pending events. If this is the last handle, also
+  // unregisters the queue pair: then no packet reaches it, and its CQs hold no completions of it.
+  void retire();
 
-  OpenDevice& owner;
   engine::Shard& shard;
-  ListHook owned;
-  provider::LiveObject live;
-  ObjectLimit::Place place;
   EventAccount account;
   std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kQpEvents.size()> async_events;

@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "adapter/objects/limits.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/queues/status_words.h"
 #include "base/failed_call.h"

@@ -11,11 +11,9 @@
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/multicast.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/qp_creation.h"
-#include "adapter/objects/receive_work_queues.h"
 #include "adapter/objects/send_rules.h"
-#include "adapter/objects/shared_receive_queues.h"
 #include "adapter/objects/xrc_domain.h"
 #include "adapter/queues/status_words.h"
 #include "adapter/transport/queue_owners.h"
@@ -348,22 +346,22 @@ void QueuePairs::fail_all() {
   }
 }
 
-void QueuePairs::retire(Qp& qp) {
-  for (const MulticastBinding& binding : qp.multicast) leave_group(qp, binding);
-  if (qp.core->remove(qp)) {
-    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.transport->config().qpn.value());
+void Qp::retire() {
+  for (const MulticastBinding& binding : multicast) leave_group(*this, binding);
+  if (core->remove(*this)) {
+    if (xrcd != nullptr) Xrcd::of(xrcd).domain->remove_target(transport->config().qpn.value());
     // All inside one section: another QP may get the number as soon as this one is removed.
-    qp.shard.exclusively([&] {
-      qp.shard.settle();
-      transport::QueueOwners* owners = qp.transport->config().owners;
-      if (owners != nullptr) owners->end(*qp.transport);
-      qp.shard.remove(*qp.transport);
-      memory::unbind_all(device_.keys(), qp.transport->bound_windows());
-      forget_completions(qp);
+    shard.exclusively([&] {
+      shard.settle();
+      transport::QueueOwners* owners = transport->config().owners;
+      if (owners != nullptr) owners->end(*transport);
+      shard.remove(*transport);
+      memory::unbind_all(owner.keys(), transport->bound_windows());
+      forget_completions(*this);
     });
-    device_.engine()->await_direct_accesses();
+    owner.engine()->await_direct_accesses();
   }
-  if (!device_.inherited()) qp.async_events.withdraw(device_.events());
+  if (!owner.inherited()) async_events.withdraw(owner.events());
 }
 
 std::string QueuePairs::users_of(const void* object) {
@@ -385,7 +383,7 @@ int QueuePairs::destroy(ibv_qp* abi_qp) {
     return because(EBUSY, "it is in {} multicast groups (ibv_detach_mcast)", qp.multicast.size());
   if (qp.raw != nullptr && qp.raw->flows.load() != 0)
     return because(EBUSY, "{} flows lead to it (ibv_destroy_flow)", qp.raw->flows.load());
-  retire(qp);
+  qp.retire();
   // Waits until the application has acknowledged the events that it has taken (ibv_get_async_event(3)).
   qp.account.await(abi_qp->events_completed, qp.async_events_taken, "ibv_destroy_qp", abi_qp,
                    "ibv_ack_async_event");

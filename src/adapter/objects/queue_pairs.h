@@ -18,9 +18,6 @@ namespace verbena::adapter {
 class QueuePairs {
  public:
   explicit QueuePairs(OpenDevice& device) : device_(device) {}
-  ~QueuePairs() {
-    table_.destroy_all([&](Qp& qp) { retire(qp); });
-  }
 
   // Creates a QP of any type, and writes the granted capacities back to attr.cap.
   Result<ibv_qp*> create(ibv_qp_init_attr_ex& attr);
@@ -73,11 +70,6 @@ class QueuePairs {
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
   int check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
-
-  // Leaves the multicast groups of the handle `qp` and drops its pending events. Called before the handle is
-  // destroyed. If `qp` is the last handle, also unregisters the queue pair: then no packet reaches it, and
-  // its CQs hold no completions of it.
-  void retire(Qp& qp);
 
   OpenDevice& device_;
   ObjectTable<Qp> table_;

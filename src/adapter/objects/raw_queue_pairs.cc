@@ -6,10 +6,9 @@
 
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/qp_creation.h"
 #include "adapter/objects/queue_pairs.h"
-#include "adapter/objects/receive_work_queues.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/raw.h"

@@ -2,7 +2,7 @@
 #include "adapter/objects/registration.h"
 
 #include "adapter/memory/window.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/objects.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changes the list of tagged buffers of a shared receive queue with tag matching: ibv_post_srq_ops(3).
 #include "adapter/objects/limits.h"
-#include "adapter/objects/shared_receive_queues.h"
+#include "adapter/objects/software_context.h"
 #include "adapter/queues/tag_list.h"
 #include "base/failed_call.h"
 
@@ -39,13 +39,13 @@ Outcome execute(queues::TagList& tags, ibv_ops_wr& wr) {
 
 }  // namespace
 
-int SharedReceiveQueues::post_operations(ibv_srq* abi_srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
+int SoftwareContext::post_srq_ops(ibv_srq* abi_srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {
   Srq& srq = Srq::of(abi_srq);
   if (srq.type != IBV_SRQT_TM) {
     *bad_wr = wr;
     return because(EINVAL, "the shared receive queue is not one with tag matching (IBV_SRQT_TM)");
   }
-  return device_.home().exclusively([&] {
+  return device_->home().exclusively([&] {
     queues::TagList& tags = *srq.queue->tags();
     for (; wr != nullptr; wr = wr->next) {
       const Outcome outcome = execute(tags, *wr);
