@@ -2,12 +2,48 @@
 #include "adapter/objects/completion_queues.h"
 
 #include "adapter/engine/event_wait.h"
-#include "adapter/objects/extended_polling.h"
+#include "adapter/objects/data_path.h"
 #include "adapter/objects/limits.h"
+#include "adapter/objects/qp.h"
 #include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
+#include "base/log.h"
 
 namespace verbena::adapter {
+
+namespace {
+
+// Longer than a waiting thread takes to leave when it was told to.
+constexpr Duration kPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+Result<ibv_comp_channel*> SoftwareContext::create_comp_channel() {
+  if (device_->is_gone()) return fail(EIO);
+  auto events = queues::EventChannel::create();
+  if (!events) return tl::unexpected(events.error());
+  auto channel = std::make_unique<CompChannel>(*device_);
+  channel->fd = (*events)->fd();
+  channel->refcnt = 0;
+  channel->events = std::move(*events);
+  return channels_.add(std::move(channel));
+}
+
+int SoftwareContext::destroy_comp_channel(ibv_comp_channel* channel) {
+  CompChannel& object = CompChannel::of(channel);
+  if (object.has_users()) return because(EBUSY, "completion queues use it");
+  object.retire();
+  channels_.destroy(object);
+  return 0;
+}
+
+void CompChannel::retire() {
+  if (owner.inherited()) return;
+  if (!events->dismiss_waiter(kPatience)) {
+    log_warning("a completion channel goes away while a thread waits for its events");
+  }
+}
+
 namespace {
 
 // Takes an event of the channel. If all its events come from one shard that has a wake-up, sleeps there
@@ -37,7 +73,8 @@ Cq::Cq(OpenDevice& device)
     : ibv_cq_ex{},
       TableEntry(device),
       account(mutex, cond),
-      async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
+      async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &account,
+                   &async_events_completed) {}
 
 // ---- called by a shard that holds its lock; on_completion_event() also by modify_cq()
 
@@ -184,8 +221,7 @@ int SoftwareContext::destroy_cq(ibv_cq* abi_cq) {
   // Waits until the application has acknowledged the events that it has taken (ibv_get_cq_event(3)).
   cq.account.await(cq.comp_events_completed, cq.comp_events_taken, "ibv_destroy_cq", abi_cq,
                    "ibv_ack_cq_events");
-  cq.account.await(cq.async_events_completed, cq.async_events_taken, "ibv_destroy_cq", abi_cq,
-                   "ibv_ack_async_event");
+  cq.async_events.await("ibv_destroy_cq", abi_cq);
   if (cq.comp_channel != nullptr) cq.comp_channel->remove_user();
   Pd* const domain = cq.parent_domain;
   completion_queues_.destroy(cq);  // gives its ring back to the domain's allocator
@@ -214,6 +250,90 @@ int SoftwareContext::get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void**
 
 void SoftwareContext::ack_cq_events(ibv_cq* cq, unsigned count) {
   Cq::of(cq).account.acknowledge(cq->comp_events_completed, count);
+}
+
+namespace {
+
+using provider::CompletionCounterCaps;
+using provider::CompletionCounterInitAttr;
+using provider::kCountRead;
+using provider::kCountReceive;
+using provider::kCountsBytes;
+using provider::kCountSend;
+using provider::kCountsRequests;
+using provider::kCountWrite;
+
+struct CountedKind {
+  uint32_t flag;
+  transport::CountedRequest counted;
+};
+constexpr CountedKind kCountedKinds[] = {
+    {kCountSend, transport::kCountedSend},
+    {kCountReceive, transport::kCountedReceive},
+    {kCountRead, transport::kCountedRead},
+    {kCountWrite, transport::kCountedWrite},
+};
+constexpr uint32_t kCountedFlags = kCountSend | kCountReceive | kCountRead | kCountWrite;
+
+}  // namespace
+
+int SoftwareContext::query_comp_cntr_caps(CompletionCounterCaps& caps) {
+  caps = {UINT64_MAX, kMaxCompletionCounters, kCountedFlags};
+  return 0;
+}
+
+Result<provider::CompletionCounter*> SoftwareContext::create_comp_cntr(
+    const CompletionCounterInitAttr& attr) {
+  if (device_->is_gone()) return fail(EIO);
+  if (attr.comp_mask != 0 || attr.flags != 0 || (attr.type != kCountsRequests && attr.type != kCountsBytes))
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x} or flags {:#x} are not 0, or type {} is unknown",
+                        attr.comp_mask, attr.flags, attr.type));
+  auto counter = completion_counters_.make(*device_);
+  if (!counter) return tl::unexpected(counter.error());
+  (*counter)->handle = device_->next_handle();
+  (*counter)->count = std::make_shared<transport::CompletionCount>(attr.type == kCountsBytes);
+  return completion_counters_.add(std::move(*counter));
+}
+
+int SoftwareContext::destroy_comp_cntr(provider::CompletionCounter* abi) {
+  CompletionCounter& counter = CompletionCounter::of(abi);
+  if (const long users = counter.uses.count(); users != 0)
+    return because(EBUSY, "it is attached to {} queue pairs", users);
+  completion_counters_.destroy(counter);
+  return 0;
+}
+
+std::atomic<uint64_t>& SoftwareContext::comp_cntr_value(provider::CompletionCounter* counter, bool errors) {
+  transport::CompletionCount& count = *CompletionCounter::of(counter).count;
+  return errors ? count.failed : count.completed;
+}
+
+// Unknown kinds of requests and raw QPs are EOPNOTSUPP.
+int SoftwareContext::attach_comp_cntr(ibv_qp* abi_qp, provider::CompletionCounter* abi, uint32_t requests) {
+  if (requests == 0) return because(EINVAL, "op_mask is 0");
+  if ((requests & ~kCountedFlags) != 0)
+    return because(EOPNOTSUPP, "op_mask {:#x}: bits {:#x} are not counted", requests,
+                   requests & ~kCountedFlags);
+  Qp& qp = Qp::of(abi_qp);
+  if (qp.raw != nullptr)
+    return because(EOPNOTSUPP, "queue pairs for raw packets have no completion counters");
+  CompletionCounter& counter = CompletionCounter::of(abi);
+  const std::lock_guard modifying(qp.modifying);
+  return qp.shard.exclusively([&]() -> int {
+    const ibv_qp_state state = qp.transport->state();
+    if (state != IBV_QPS_RESET && state != IBV_QPS_INIT)
+      return because(EINVAL, "the queue pair is in neither RESET nor INIT");
+    transport::CompletionCounts counts = qp.transport->completion_counts();
+    for (const CountedKind& kind : kCountedKinds) {
+      if ((requests & kind.flag) == 0) continue;
+      if (counts[kind.counted] != nullptr)
+        return because(EBUSY, "op_mask {:#x}: another counter has {:#x}", requests, kind.flag);
+      counts[kind.counted] = counter.count;
+    }
+    qp.transport->set_completion_counts(counts);
+    qp.counters.push_back(counter.uses.add());
+    return 0;
+  });
 }
 
 }  // namespace verbena::adapter

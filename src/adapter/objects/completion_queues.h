@@ -53,7 +53,6 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
   EventAccount account;
   // Events that the application has taken. The C struct counts the acknowledged events.
   std::atomic<uint32_t> comp_events_taken{0};
-  std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kCqEvents.size()> async_events;
   CompChannel* comp_channel = nullptr;
   Pd* parent_domain = nullptr;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "adapter/objects/limits.h"
-#include "adapter/objects/mtu_values.h"
 #include "adapter/objects/software_context.h"
 #include "adapter/transport/send_request.h"
 #include "adapter/transport/tag_matching.h"

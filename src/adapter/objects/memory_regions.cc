@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include <algorithm>
 #include <array>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "adapter/memory/file_mapping.h"
 #include "adapter/memory/guarded.h"
-#include "adapter/memory/placement.h"
+#include "adapter/memory/key_table.h"
+#include "adapter/memory/region.h"
+#include "adapter/memory/window.h"
 #include "adapter/objects/limits.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
+
 namespace {
 
 using Kind = Registration::Kind;
@@ -251,16 +255,8 @@ Result<ibv_mr*> SoftwareContext::alloc_null_mr(ibv_pd* pd) {
 }
 
 std::string SoftwareContext::regions_of(const ibv_pd* pd) {
-  std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
-  size_t count = 0;
-  regions_.for_each([&](const Mr& mr) {
-    if (mr.pd != pd) return;
-    if (count++ < first.size()) first[count - 1] = mr.lkey;
-  });
-  std::string names;
-  for (size_t i = 0; i < std::min(count, first.size()); ++i)
-    names += verbena::format("{}MR with lkey {:#x}", i > 0 ? ", " : "", first[i]);
-  return count > first.size() ? names + ", ..." : names;
+  const auto key = [&](const Mr& mr) { return mr.pd == pd ? std::optional(mr.lkey) : std::nullopt; };
+  return regions_.list_some(key, [](uint32_t lkey) { return verbena::format("MR with lkey {:#x}", lkey); });
 }
 
 int SoftwareContext::dereg_mr(ibv_mr* mr) {
@@ -282,6 +278,138 @@ void SoftwareContext::fill_memory_attributes(ibv_device_attr_ex& attr) const {
   attr.odp_caps.per_transport_caps.ud_odp_caps = kMessages;
   attr.xrc_odp_caps = kReliable;
   attr.max_dm_size = device_->command_file().device_memory()->capacity();
+}
+
+namespace {
+
+bool is_known(ibv_advise_mr_advice advice) {
+  return advice == IBV_ADVISE_MR_ADVICE_PREFETCH || advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ||
+         advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+}
+
+// The memory that the advice is about; null when it exceeds the region.
+struct Range {
+  std::byte* at = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Makes the checks of the kernel's mlx5, the only driver with this call. REQUIRES: the table's lock is held
+Result<Range> find_range(const memory::KeyTable& keys, memory::PdId pd, const ibv_sge& sge, bool writable) {
+  const memory::Region* region = keys.find(sge.lkey);
+  if (region == nullptr || (region->access & IBV_ACCESS_ON_DEMAND) == 0) return fail(ENOENT);
+  if (region->pd != pd) return fail(EPERM);
+  if (writable && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EPERM);
+  return Range{region->at(sge.addr, sge.length), sge.length};
+}
+
+// Starts to read pages from files or swap, without waiting.
+void prefetch_later(const Range& range) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(range.at);
+  const uintptr_t from = begin & ~(page - 1);
+  if (range.bytes == 0 || range.bytes > UINTPTR_MAX - page - begin) return;
+  ::madvise(reinterpret_cast<void*>(from), begin + range.bytes - from, MADV_WILLNEED);
+}
+
+}  // namespace
+
+// Every access goes through the process's page tables: pages
+// that are present for the process are present for the device. So prefetching is the kernel's own.
+int SoftwareContext::advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                               std::span<const ibv_sge> list) {
+  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0)
+    return because(EINVAL, "flags {:#x} have bits that are unknown here", flags);
+  if (list.empty()) return because(EINVAL, "num_sge is 0");
+  if (!is_known(advice)) return EOPNOTSUPP;
+  const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+  const bool now = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
+  for (const ibv_sge& sge : list) {
+    memory::KeyTable& keys = device_->keys();
+    const auto range = keys.locked([&] { return find_range(keys, Pd::of(pd).id, sge, writable); });
+    if (!range) return range.error().code;
+    // Advice that need not be followed at once cannot fail.
+    if (range->at == nullptr) {
+      if (now) return EFAULT;
+    } else if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
+      continue;
+    } else if (!now) {
+      prefetch_later(*range);
+    } else if (auto present = memory::check_pages(range->at, range->bytes, writable); !present) {
+      return present.error().code;
+    }
+  }
+  return 0;
+}
+
+Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+    return fail(because(EINVAL, "there is no memory window of type {}", static_cast<int>(type)));
+  auto made = windows_.make(*device_);
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Mw> mw = std::move(*made);
+  const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;
+  memory::make_window(mw->window, kind, Pd::of(pd).id);
+  const auto key = device_->keys().insert(&mw->window);
+  if (!key) return tl::unexpected(key.error());
+  mw->pd = pd;
+  mw->rkey = *key;
+  mw->handle = device_->next_handle();
+  mw->type = type;
+  mw->domain = &Pd::of(pd);
+  ++Pd::of(pd).users;
+  return windows_.add(std::move(mw));
+}
+
+void Mw::retire() {
+  memory::KeyTable& keys = owner.keys();
+  keys.locked([&] {
+    memory::unbind_window(keys, window);
+    keys.unlink(window);
+  });
+  keys.await_readers();
+}
+
+int SoftwareContext::dealloc_mw(ibv_mw* mw) {
+  Mw::of(mw).retire();
+  --Mw::of(mw).domain->users;
+  windows_.destroy(Mw::of(mw));
+  return 0;
+}
+
+Registration::Registration(memory::KeyTable& keys, Kind what, std::shared_ptr<PdState> domain)
+    : kind(what), pd(std::move(domain)), keys_(keys) {
+  region.pd = pd->id;
+}
+
+// Runs with the last context that has the registration. A window of another context may still be bound to it.
+Registration::~Registration() {
+  memory::unbind_all(keys_, region.windows);
+  leave();
+}
+
+Result<void> Registration::enter() {
+  if (const auto key = keys_.insert(&region); !key) return tl::unexpected(key.error());
+  keys_.locked([&] { entered_ = true; });
+  ++pd->users;
+  if (device_memory) ++device_memory->users;
+  return {};
+}
+
+// When leave() returns, no shard is in the middle of a copy by this region, and none begins another.
+int Registration::leave() {
+  const int error = keys_.locked([&] {
+    if (!entered_) return ENOENT;
+    if (!region.windows.empty()) return because(EBUSY, "memory windows are bound to it");
+    keys_.unlink(region);
+    entered_ = false;
+    return 0;
+  });
+  if (error != 0) return error;
+  shown = {};
+  keys_.await_readers();
+  --pd->users;
+  if (device_memory) --device_memory->users;
+  return 0;
 }
 
 }  // namespace verbena::adapter

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 
-#include "adapter/objects/object_limit.h"
+#include "adapter/engine/shown_objects.h"
+#include "adapter/objects/limits.h"
 #include "adapter/objects/open_device.h"
 #include "base/intrusive_list.h"
 #include "base/mutex_at_fork.h"
@@ -13,6 +20,47 @@
 #include "libraries/libibverbs/provider/provider.h"
 
 namespace verbena::adapter {
+
+// Counts the users of an object: other objects that refer to it. While the count is not 0, destroying the
+// object fails with EBUSY. The count can be shown in `rdma resource`. Thread-safe.
+class UserCount {
+ public:
+  // Also keeps the count in the value with this index of `entry`. REQUIRES: there are no users yet, and
+  // `entry` lives as long as the UserCount
+  void show_in(engine::ShownObjects::Entry& entry, size_t value) {
+    entry_ = &entry;
+    value_ = value;
+  }
+
+  uint32_t load() const { return count_.load(); }
+  UserCount& operator++() { return *this += 1; }
+  UserCount& operator--() { return *this += uint32_t(-1); }
+  // noinline: otherwise GCC 12 takes the C struct of a Cq for the whole object, and warns of a store beyond
+  // it.
+  [[gnu::noinline]] UserCount& operator+=(uint32_t by) {
+    count_ += by;
+    if (entry_ != nullptr) entry_->add(value_, static_cast<int>(by));
+    return *this;
+  }
+
+ private:
+  std::atomic<uint32_t> count_{0};
+  engine::ShownObjects::Entry* entry_ = nullptr;
+  size_t value_ = 0;
+};
+
+// Counts users like UserCount, for an object that may be destroyed before its users when its context is
+// closed. Each user keeps a Use until the user is destroyed. Thread-safe.
+class Uses {
+ public:
+  using Use = std::shared_ptr<const void>;
+
+  Use add() const { return token_; }
+  long count() const { return token_.use_count() - 1; }
+
+ private:
+  const std::shared_ptr<const int> token_ = std::make_shared<int>();
+};
 
 // The part of a verbs object that its ObjectTable works with.
 struct TableEntry {
@@ -92,6 +140,21 @@ class ObjectTable {
   void for_each(Visit visit) {
     const std::lock_guard guard(mutex_);
     for (TableEntry& entry : objects_) visit(static_cast<Object&>(entry));
+  }
+
+  // Lists up to three objects for an error message: text(number) for each object for which number(object) is
+  // set.
+  template <class Number, class Text>
+  std::string list_some(Number number, Text text) {
+    std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
+    size_t count = 0;
+    for_each([&](Object& object) {
+      const std::optional<uint32_t> found = number(object);
+      if (found && count++ < first.size()) first[count - 1] = *found;
+    });
+    std::string names;
+    for (size_t i = 0; i < std::min(count, first.size()); ++i) names += (i > 0 ? ", " : "") + text(first[i]);
+    return count > first.size() ? names + ", ..." : names;
   }
 
   // Returns state(object) for the object with this handle, or a default-constructed result if there is none.

@@ -9,20 +9,97 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/engine/ethernet_link.h"
+#include "adapter/engine/shown_objects.h"
+#include "adapter/memory/file_mapping.h"
+#include "adapter/memory/key_table.h"
 #include "adapter/memory/region.h"
 #include "adapter/objects/async_events.h"
+#include "adapter/objects/command_file.h"
 #include "adapter/objects/cq_shards.h"
-#include "adapter/objects/event_account.h"
 #include "adapter/objects/object_table.h"
-#include "adapter/objects/registration.h"
-#include "adapter/objects/user_count.h"
 #include "adapter/queues/event_channel.h"
 #include "adapter/queues/mapped_array.h"
 #include "adapter/queues/shared_receive_queue.h"
-#include "adapter/transport/completion_counts.h"
-#include "adapter/transport/receive_work_queue.h"
+#include "adapter/transport/counters.h"
+#include "adapter/transport/frames.h"
 #include "libraries/libibverbs/provider/newer_objects.h"
 #include "wire/roce/path.h"
+
+namespace verbena::adapter {
+
+struct PdState;
+
+// A piece of allocated device memory. The ibv_dm that allocated the memory shares the object with every
+// ibv_dm that imports the memory (ibv_import_dm(3)), and with registrations of the memory. Thread-safe.
+class DeviceMemory {
+ public:
+  // If `ours`, this process allocated the memory, and the destructor frees it unless free() was called.
+  DeviceMemory(std::shared_ptr<DeviceMemoryFile> from, const DeviceMemoryFile::Allocation& what,
+               memory::FileMapping mapped, bool ours)
+      : allocation(what), mapping(std::move(mapped)), file_(std::move(from)), allocated_(true), ours_(ours) {}
+  ~DeviceMemory() {
+    if (ours_) free();
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // Frees the memory's pages in the file; mappings stay valid. Returns false if free() was called before.
+  bool free() {
+    if (!allocated_.exchange(false)) return false;
+    file_->free(allocation);
+    return true;
+  }
+  // Leaves the memory to the parent, so that the destructor does not free it. Called in a child after fork().
+  void abandon() { ours_ = false; }
+
+  // Exports the pages as a dma-buf, for other devices. Returns EOPNOTSUPP if /dev/udmabuf cannot be opened.
+  Result<UniqueFd> export_dma_buf() const { return file_->export_dma_buf(allocation); }
+
+  const DeviceMemoryFile::Allocation allocation;
+  const memory::FileMapping mapping;
+  std::atomic<uint32_t> users{0};  // MRs that register this memory
+
+ private:
+  const std::shared_ptr<DeviceMemoryFile> file_;
+  std::atomic<bool> allocated_;
+  std::atomic<bool> ours_;
+};
+
+// A registered memory region. The ibv_mr that registered the region shares the Registration with every ibv_mr
+// that imports the region (ibv_import_mr(3)). The region stays usable until leave() is called for one of
+// them, or until the last of them is destroyed.
+class Registration {
+ public:
+  // The origin of the memory, which decides how ibv_rereg_mr(3) may change the region.
+  enum class Kind : uint8_t { kUser, kOnDemand, kNull, kDmaBuf, kDeviceMemory };
+
+  Registration(memory::KeyTable& keys, Kind kind, std::shared_ptr<PdState> pd);
+  ~Registration();
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+  // Enters the region into the key table, so that requests can use its keys. Returns ENOMEM if the key table
+  // is full. REQUIRES: `region` is filled in
+  Result<void> enter();
+  // Removes the region from the key table, and waits until no thread uses the region. Returns ENOENT if the
+  // region was removed before, EBUSY while windows are bound to it, else 0.
+  int leave();
+
+  Kind kind;
+  // After enter(), guarded by the key table's lock.
+  memory::Region region;
+  std::shared_ptr<PdState> pd;
+  memory::FileMapping dma_buf;
+  std::shared_ptr<DeviceMemory> device_memory;
+  Uses::Use dma_handle;               // marks the DMA handle of ibv_reg_mr_ex(3) as used, or null
+  engine::ShownObjects::Entry shown;  // set after enter()
+
+ private:
+  memory::KeyTable& keys_;
+  bool entered_ = false;  // guarded by the key table's lock
+};
+
+}  // namespace verbena::adapter
 
 // The objects of a context as the application knows them, except for completion queues (completion_queues.h)
 // and queue pairs (qp.h). SoftwareContext creates and destroys them. ObjectTable calls retire() of objects
@@ -193,7 +270,6 @@ struct Srq : VerbsObject<Srq, ibv_srq>, queues::LimitListener {
 
   engine::ShownObjects::Entry shown;
   EventAccount account;
-  std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kSrqEvents.size()> async_events;
   ibv_srq_type type = IBV_SRQT_BASIC;
   std::unique_ptr<queues::SharedReceiveQueue> queue;
@@ -214,7 +290,6 @@ struct Wq : VerbsObject<Wq, ibv_wq>, transport::WorkQueueListener {
 
   engine::Shard& shard;
   EventAccount account;
-  std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kWqEvents.size()> async_events;
   std::unique_ptr<transport::ReceiveWorkQueue> queue;
   Pd* domain = nullptr;

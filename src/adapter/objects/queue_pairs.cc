@@ -10,13 +10,11 @@
 #include "adapter/memory/window.h"
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/multicast.h"
 #include "adapter/objects/objects.h"
-#include "adapter/objects/qp_creation.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/objects/xrc_domain.h"
 #include "adapter/queues/status_words.h"
-#include "adapter/transport/queue_owners.h"
+#include "adapter/transport/forwarded_requests.h"
 #include "adapter/transport/rc.h"
 #include "adapter/transport/uc.h"
 #include "adapter/transport/ud.h"
@@ -365,16 +363,12 @@ void Qp::retire() {
 }
 
 std::string QueuePairs::users_of(const void* object) {
-  std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
-  size_t count = 0;
-  table_.for_each([&](const Qp& qp) {
-    if (qp.pd != object && qp.send_cq != object && qp.recv_cq != object && qp.srq != object) return;
-    if (count++ < first.size()) first[count - 1] = qp.transport->config().qpn.value();
-  });
-  std::string names;
-  for (size_t i = 0; i < std::min(count, first.size()); ++i)
-    names += verbena::format("{}QP {:#08x}", i > 0 ? ", " : "", first[i]);
-  return count > first.size() ? names + ", ..." : names;
+  const auto number = [&](const Qp& qp) -> std::optional<uint32_t> {
+    if (qp.pd != object && qp.send_cq != object && qp.recv_cq != object && qp.srq != object)
+      return std::nullopt;
+    return qp.transport->config().qpn.value();
+  };
+  return table_.list_some(number, [](uint32_t qpn) { return verbena::format("QP {:#08x}", qpn); });
 }
 
 int QueuePairs::destroy(ibv_qp* abi_qp) {
@@ -384,9 +378,7 @@ int QueuePairs::destroy(ibv_qp* abi_qp) {
   if (qp.raw != nullptr && qp.raw->flows.load() != 0)
     return because(EBUSY, "{} flows lead to it (ibv_destroy_flow)", qp.raw->flows.load());
   qp.retire();
-  // Waits until the application has acknowledged the events that it has taken (ibv_get_async_event(3)).
-  qp.account.await(abi_qp->events_completed, qp.async_events_taken, "ibv_destroy_qp", abi_qp,
-                   "ibv_ack_async_event");
+  qp.async_events.await("ibv_destroy_qp", abi_qp);
   Pd* const pd = qp.pd;
   count_users(qp, -1);
   if (pd != nullptr) ++pd->users;  // until its memory is no longer in use

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "adapter/objects/completion_queues.h"
-#include "adapter/objects/receive_posting.h"
+#include "adapter/objects/data_path.h"
 #include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
@@ -55,7 +55,7 @@ Wq::Wq(OpenDevice& device)
     : VerbsObject(device),
       shard(device.home()),
       account(mutex, cond),
-      async_events(kWqEvents, {.element = {.wq = this}, .event_type = {}}, &async_events_taken) {}
+      async_events(kWqEvents, {.element = {.wq = this}, .event_type = {}}, &account, &events_completed) {}
 
 void Wq::on_work_queue_fatal() {
   async_events.post(IBV_EVENT_WQ_FATAL, owner.events());
@@ -157,8 +157,7 @@ int SoftwareContext::destroy_wq(ibv_wq* abi_wq) {
   if (wq.users.load() != 0)
     return because(EBUSY, "{} entries of indirection tables name it", wq.users.load());
   wq.retire();
-  wq.account.await(wq.events_completed, wq.async_events_taken, "ibv_destroy_wq", abi_wq,
-                   "ibv_ack_async_event");
+  wq.async_events.await("ibv_destroy_wq", abi_wq);
   wq.completions->left_by(wq.shard);
   --wq.completions->users;
   --wq.domain->users;

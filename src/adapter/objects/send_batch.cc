@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/memory/placement.h"
+#include "adapter/memory/region.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/objects.h"
 #include "adapter/objects/qp.h"

@@ -7,7 +7,6 @@
 
 #include "adapter/memory/guarded.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/objects.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/queues/status_words.h"
 #include "adapter/transport/gather.h"

@@ -6,15 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "adapter/objects/async_events.h"
 #include "adapter/objects/command_file.h"
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/link_watch.h"
 #include "adapter/objects/object_table.h"
 #include "adapter/objects/objects.h"
 #include "adapter/objects/open_device.h"
 #include "adapter/objects/queue_pairs.h"
-#include "adapter/objects/registration.h"
 #include "base/own_fd.h"
 #include "control/model/link.h"
 #include "libraries/libibverbs/provider/provider.h"
@@ -24,7 +23,7 @@ namespace verbena::adapter {
 // An opened device of the software adapter: makes the checks that the kernel would make, owns the objects and
 // calls the engine. Each call is in the file of its kind of object, for example create_ah() in
 // address_handles.cc. Thread-safe.
-class SoftwareContext : public provider::Context {
+class SoftwareContext : public provider::Context, private engine::LinkListener {
  public:
   static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
   // Opens a context that shares the objects of the command file `file` (ibv_import_device(3)). On success the
@@ -131,6 +130,11 @@ class SoftwareContext : public provider::Context {
   static Result<std::unique_ptr<SoftwareContext>> make(const control::Link& link, uint64_t guid,
                                                        std::shared_ptr<CommandFile> file);
 
+  // Posts events of the port, GID changes, and IBV_EVENT_DEVICE_FATAL when the link is deleted. After a
+  // deletion, as when the kernel removes a device, posted requests are flushed, and most calls that create or
+  // modify objects return EIO. Objects that exist can still be destroyed.
+  void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
+  void on_device_gone();
   // Fills in the memory attributes of the device: limits, on-demand paging and the size of device memory.
   void fill_memory_attributes(ibv_device_attr_ex& attr) const;
   // Enters the registration into the key table and creates the application's ibv_mr for it. REQUIRES:
@@ -176,7 +180,7 @@ class SoftwareContext : public provider::Context {
   ObjectTable<RwqIndTable> indirection_tables_{object_limits().rwq_tables};
   QueuePairs queue_pairs_;
   ObjectTable<Flow> flows_;
-  LinkWatch link_watch_;
+  AsyncEvents<kPortEvents.size()> port_events_;
 };
 
 }  // namespace verbena::adapter

@@ -7,9 +7,7 @@
 #include <optional>
 
 #include "adapter/transport/datagram_flow.h"
-#include "adapter/transport/datagram_sources.h"
 #include "adapter/transport/queue_pair.h"
-#include "adapter/transport/recent_peers.h"
 
 namespace verbena::transport {
 
@@ -79,7 +77,6 @@ class UdQueuePair : public QueuePair {
   std::optional<TransmitResult> hold_back(TimePoint now);
   uint32_t qkey_of(const queues::SendWqe& wqe) const;
   SendStatus send(const queues::SendWqe& wqe);
-  void fail_send(ibv_wc_status status);
 
   // ---- receiving side: remote senders; allocated at the first report request or ECN mark.
   std::unique_ptr<DatagramSources> sources_;

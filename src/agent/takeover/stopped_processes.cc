@@ -16,8 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "adapter/net/udp/control_message.h"
-#include "adapter/net/udp/datagram.h"
+#include "adapter/net/udp/receiver.h"
 #include "adapter/net/udp/socket_address.h"
 #include "agent/sessions/acting_for.h"
 #include "base/log.h"
