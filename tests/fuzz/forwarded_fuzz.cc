@@ -10,8 +10,8 @@
 
 #include <sys/socket.h>
 
-#include "adapter/net/udp/datagram.h"
-#include "adapter/net/udp/forwarded_port.h"
+#include "adapter/net/udp/receiver.h"
+#include "adapter/net/udp/udp_port.h"
 #include "control/protocol/messages.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"

@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
-#include "adapter/congestion/incast.h"
 #include "base/time.h"
 
 namespace verbena::congestion {
+
+// Tells a sender about the other senders to the same receiver process. Fits one word, so that an atomic of it
+// is lock-free.
+struct alignas(8) Incast {
+  static constexpr uint32_t kMaxSenders = 181;
+  static constexpr uint8_t kDips = 8;  // dip numbers are taken modulo this
+
+  uint32_t senders = 1;  // number of senders, as if all sent equal parts
+  // Changes whenever all senders should reduce their traffic at the same time to measure the min RTT. A
+  // single sender cannot measure it, because the others keep the queue full.
+  uint8_t dip = 0;
+
+  friend bool operator==(const Incast&, const Incast&) = default;
+};
 
 // The congestion control algorithm.
 enum class Kind : uint8_t {
@@ -59,6 +73,96 @@ class Algorithm {
   // The receiver reports how many senders it has.
   virtual void on_incast(const Incast& incast) = 0;
   virtual Allowance allowance() const = 0;
+};
+
+// Window without a model of the path: bounds the bytes that a requester may have unacknowledged. It starts at
+// two bursts, the best size on one machine: they stay in the cache (measured up to twice as fast as
+// megabytes). It halves on a loss and grows by one packet per window acknowledged, up to four or eight
+// bursts.
+class FixedWindow {
+ public:
+  // How far the window may grow, as a multiple of its start. Between hosts with busy processors an
+  // acknowledgement can take a third of a millisecond, however fast the wire is. Then four bursts do not fill
+  // 10 Gb/s.
+  enum Most : uint32_t { kTwice = 2, kFourTimes = 4 };
+
+  void reset(const Sizes& sizes, Most most = kTwice) {
+    packet_bytes_ = sizes.packet;
+    run_bytes_ = sizes.run;
+    start_ = std::max(2 * sizes.burst, least());
+    max_ = most * start_;
+    slow_start_until_ = start_;
+    credit_ = 0;
+    set(start_);
+  }
+
+  uint32_t start() const { return start_; }
+  uint32_t most() const { return max_; }
+
+  uint32_t bytes() const { return bytes_; }
+  // The window in bytes, rounded down to whole trains if it holds at least one. A single leftover packet
+  // would cost as much on its way as a whole train.
+  uint32_t usable() const { return usable_; }
+
+  void on_acknowledged(uint32_t bytes) {
+    if (bytes_ >= max_) return;
+    if (bytes_ < slow_start_until_) {
+      set(std::min(bytes_ + bytes, slow_start_until_));
+      return;
+    }
+    credit_ += bytes;
+    if (credit_ < bytes_) return;
+    credit_ -= bytes_;
+    set(std::min(bytes_ + packet_bytes_, max_));
+  }
+
+  // The peer reported a gap, so some packets got through. Halves the window, but not below four packets.
+  void on_loss() {
+    set(std::max(bytes_ / 2, least()));
+    slow_start_until_ = bytes_;
+  }
+
+  // The retransmission timeout has expired: nothing is known to get through. Shrinks to one packet, as a
+  // probe.
+  void on_timeout() {
+    slow_start_until_ = std::max(bytes_ / 2, least());
+    set(packet_bytes_);
+  }
+
+ private:
+  void set(uint32_t bytes) {
+    bytes_ = bytes;
+    usable_ = bytes < run_bytes_ ? bytes : bytes - bytes % run_bytes_;
+  }
+  uint32_t least() const { return 4 * packet_bytes_; }
+
+  uint32_t packet_bytes_ = 0;
+  uint32_t run_bytes_ = 0;
+  uint32_t start_ = 0;
+  uint32_t max_ = 0;
+  uint32_t bytes_ = 0;
+  uint32_t usable_ = 0;
+  uint32_t slow_start_until_ = 0;
+  uint32_t credit_ = 0;
+};
+
+// Algorithm of Kind::kFixed: a FixedWindow of two bursts that grows to four at most, and halves on a loss or
+// CNP. It measures nothing of the path.
+class FixedAlgorithm final : public Algorithm {
+ public:
+  explicit FixedAlgorithm(const Sizes& sizes) { window_.reset(sizes); }
+
+  void on_arrival(const Sample& sample) override {
+    window_.on_acknowledged(static_cast<uint32_t>(sample.arrived));
+  }
+  void on_loss(uint64_t) override { window_.on_loss(); }
+  void on_timeout() override { window_.on_timeout(); }
+  void on_incast(const Incast&) override {}
+  void on_mark() override { window_.on_loss(); }
+  Allowance allowance() const override { return {.window = window_.usable()}; }
+
+ private:
+  FixedWindow window_;
 };
 
 }  // namespace verbena::congestion

@@ -1,17 +1,151 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "adapter/congestion/algorithm.h"
-#include "adapter/congestion/pacer.h"
-#include "adapter/congestion/packet_trains.h"
-#include "adapter/congestion/rtt_estimator.h"
+#include "base/time.h"
 #include "wire/roce/psn.h"
 
 namespace verbena::congestion {
+
+// Paces the packets of a Flow at the rate that congestion control allows. (Senders without congestion control
+// use transport/receiver_driven_flow.h.) A sender that is late, because of timers or busy processors, may
+// catch up by two bursts. A burst is large enough to be worth a system call, and otherwise lasts kBurstTime
+// at the rate.
+class Pacer {
+ public:
+  // How long a burst may take on the path. Timers are not much finer.
+  static constexpr Duration kBurstTime = std::chrono::microseconds(250);
+
+  // `rate`: bytes per second; 0: not paced. The burst is between `least_burst` and `max_burst` bytes.
+  void set(uint64_t rate, uint32_t least_burst, uint32_t max_burst) {
+    rate_ = rate;
+    if (rate == 0) return;
+    const uint64_t bytes = rate / (std::chrono::nanoseconds(std::chrono::seconds(1)) / kBurstTime);
+    burst_ = time_of(std::clamp<uint64_t>(bytes, least_burst, std::max(least_burst, max_burst)));
+  }
+
+  // Whether a packet may leave now.
+  bool allows(TimePoint now) const { return rate_ == 0 || due_ <= now; }
+  // Whether a packet might still leave now if `bytes` more bytes had left.
+  bool allows_after(uint32_t bytes, TimePoint now) const {
+    return rate_ == 0 || due_after(bytes, now) <= now;
+  }
+  // Like allows_after(), for a train of `bytes`. A train longer than the burst is always allowed: a slow path
+  // need not save up for it.
+  bool allows_after_run(uint32_t bytes, TimePoint now) const {
+    return rate_ == 0 || time_of(bytes) > burst_ || due_after(bytes, now) <= now;
+  }
+  void sent(uint32_t bytes, TimePoint now) {
+    if (rate_ != 0) due_ = due_after(bytes, now);
+  }
+  // Allows packets at once again. Called after a timeout: nothing is believed to be in flight then.
+  void forget() { due_ = {}; }
+  // When a whole burst may leave, after allows() was false.
+  TimePoint next() const { return due_ + burst_; }
+
+ private:
+  TimePoint due_after(uint32_t bytes, TimePoint now) const {
+    return std::max(due_, now - 2 * burst_) + time_of(bytes);
+  }
+  Duration time_of(uint64_t bytes) const { return Duration(bytes * 1'000'000'000 / rate_); }
+
+  uint64_t rate_ = 0;
+  Duration burst_{0};
+  TimePoint due_{};
+};
+
+// RTT estimator: smoothed RTT and its mean deviation, as in RFC 6298.
+class RttEstimator {
+ public:
+  void on_sample(Duration sample) {
+    latest_ = sample;
+    if (!is_known_) {
+      is_known_ = true;
+      least_ = usual_ = smoothed_ = sample;
+      deviation_ = sample / 2;
+      return;
+    }
+    least_ = std::min(least_, sample);
+    deviation_ += (std::chrono::abs(smoothed_ - sample) - deviation_) / 4;
+    smoothed_ += (sample - smoothed_) / 8;
+    usual_ = std::min(usual_ + usual_ / kUsualLasts, smoothed_);
+  }
+
+  bool is_known() const { return is_known_; }
+  Duration smoothed() const { return smoothed_; }
+  Duration least() const { return least_; }
+  // Recent minimum of the smoothed RTT: the RTT without a queue, whatever path single packets took.
+  Duration usual() const { return usual_; }
+  Duration latest() const { return latest_; }
+  // Time after which an answer is not expected any more: the smoothed RTT plus four mean deviations.
+  Duration timeout() const { return smoothed_ + 4 * deviation_; }
+
+ private:
+  static constexpr int64_t kUsualLasts = 4096;  // samples: usual_ rises by 1/kUsualLasts per sample
+
+  bool is_known_ = false;
+  Duration smoothed_{0};
+  Duration deviation_{0};
+  Duration least_{0};
+  Duration usual_{0};
+  Duration latest_{0};
+};
+
+// Record of a packet train that was sent: consecutive packets that left together. (transport::PacketTrain
+// describes one to be sent.)
+struct PacketTrain {
+  roce::Psn first;
+  uint32_t packets = 0;
+  bool repeated = false;  // sent before: an acknowledgement may be for an earlier copy
+  bool limited = false;   // the sender had no more to send
+  TimePoint sent;
+  // State when the train left: bytes delivered so far, arrival time of the latest of these bytes, and send
+  // time of those.
+  uint64_t delivered = 0;
+  TimePoint delivered_at;
+  TimePoint delivered_sent;
+
+  roce::Psn limit() const { return first + packets; }
+  bool has(roce::Psn psn) const { return !psn.is_before(first) && psn.is_before(limit()); }
+};
+
+// The packet trains in flight, in PSN order. One record per train and not per packet: a window of many
+// megabytes has a few hundred trains. Beyond kMax trains, new ones are merged into the last one.
+//
+// Allocates only while it grows.
+class PacketTrains {
+ public:
+  static constexpr size_t kMax = 4096;
+
+  bool empty() const { return count_ == 0; }
+  size_t size() const { return count_; }
+  PacketTrain& back() { return at(count_ - 1); }
+  const PacketTrain& at(size_t place) const { return ring_[(first_ + place) & (ring_.size() - 1)]; }
+  PacketTrain& at(size_t place) { return ring_[(first_ + place) & (ring_.size() - 1)]; }
+
+  // Adds a train that was sent. REQUIRES: the train starts where the last one ends, if there is one
+  void add(const PacketTrain& run);
+  // Returns the train with this PSN; nullptr if no train in flight has it.
+  const PacketTrain* find(roce::Psn psn) const;
+  // Forgets trains that end at or before `limit`.
+  void drop_before(roce::Psn limit);
+  // Forgets packets from `from` on: they are sent again.
+  void drop_from(roce::Psn from);
+
+ private:
+  bool grow();
+
+  std::vector<PacketTrain> ring_;
+  size_t first_ = 0;
+  size_t count_ = 0;
+};
 
 // The packets in flight of one requester, or of one UC or UD flow, as seen by congestion control. Remembers
 // when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are

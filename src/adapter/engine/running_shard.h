@@ -10,8 +10,8 @@
 #include "adapter/engine/multicast_groups.h"
 #include "adapter/engine/shard.h"
 #include "adapter/engine/status_mapping.h"
-#include "adapter/memory/readers.h"
-#include "adapter/net/port_factory.h"
+#include "adapter/memory/key_table.h"
+#include "adapter/net/port.h"
 #include "control/client/client.h"
 
 namespace verbena::engine {

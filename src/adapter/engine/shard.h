@@ -91,7 +91,7 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   }
 
   uint32_t slot() const { return slot_; }
-  // A thread in a section of it may be using memory that it found by a key (adapter/memory/readers.h).
+  // A thread in a section of it may be using memory that it found by a key (adapter/memory/key_table.h).
   const SectionLock& sections() const { return lock_; }
   // Calls visit(descriptor) for each port that has one by which packets are heard of.
   template <class Visit>

@@ -4,13 +4,11 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdint>
 
 #include <ucontext.h>
 
-#include "adapter/memory/code_ranges.h"
 #include "adapter/memory/fault_handlers.h"
-#include "adapter/memory/small_copy.h"
+#include "adapter/memory/ordered_copy.h"
 #include "base/bulk_copy.h"
 #include "base/time.h"
 

@@ -6,9 +6,8 @@
 #include <new>
 #include <utility>
 
-#include "adapter/memory/permutation.h"
-
 namespace verbena::memory {
+
 namespace {
 
 constexpr uint32_t kIdentityBits = 24;
@@ -123,6 +122,16 @@ bool KeyTable::make_room() {
     replaced_ = std::move(made);
   }
   return true;
+}
+
+// Not inlined: its callers would have to prepare for it on each call.
+const Opening* KeyFinder::look_up(uint32_t key, uint64_t changes, Remembered& known) const {
+  const Opening* const none = nullptr;
+  return table_->open(key, none, [&](const Opening& found) {
+    known.changes = changes;
+    known.opening = found;
+    return &std::as_const(known.opening);
+  });
 }
 
 }  // namespace verbena::memory

@@ -1,20 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 
-#include "adapter/memory/key_publisher.h"
-#include "adapter/memory/readers.h"
 #include "adapter/memory/region.h"
+#include "base/cache_line.h"
 #include "base/result.h"
 #include "base/section_lock.h"
 #include "base/siphash.h"
 
 namespace verbena::memory {
+
+// Spreads every input bit over the whole output (the finalizer of splitmix64).
+constexpr uint64_t mix(uint64_t z) {
+  z += 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// A permutation of the numbers of `bits` bits: a Feistel network, which is a permutation for every round
+// function scramble(round, half). With four rounds it looks random if that function does (Luby and Rackoff);
+// two more are for numbers as short as these.
+template <uint32_t bits, class Scramble>
+constexpr uint32_t permute_by(uint32_t value, Scramble scramble) {
+  static_assert(bits % 2 == 0 && bits <= 32);
+  constexpr uint32_t kHalf = bits / 2;
+  constexpr uint32_t kMask = (1u << kHalf) - 1;
+  uint32_t left = value >> kHalf;
+  uint32_t right = value & kMask;
+  for (uint64_t round = 0; round < 6; ++round) {
+    const uint32_t next = left ^ (static_cast<uint32_t>(scramble(round, right)) & kMask);
+    left = right;
+    right = next;
+  }
+  return left << kHalf | right;
+}
+
+// The permutation that the key selects. Knowing some of its values reveals nothing of the others.
+template <uint32_t bits>
+constexpr uint32_t permute(uint32_t value, const SipKey& key) {
+  return permute_by<bits>(value,
+                          [&](uint64_t round, uint32_t half) { return siphash(key, round << 32 | half); });
+}
+
+// Like permute() above, but faster: for a secret that nothing else uses.
+template <uint32_t bits>
+constexpr uint32_t permute(uint32_t value, uint64_t secret) {
+  return permute_by<bits>(value,
+                          [=](uint64_t round, uint32_t half) { return mix(mix(secret + round) ^ half); });
+}
+
+// Waits for threads that may use entries of a table which they found without the table's lock. Each such
+// thread is in a section of one of the added locks (base/section_lock.h), one per shard. It uses an entry
+// only in the section in which it found the entry.
+//
+// A writer makes an entry unreachable, and waits until every section that was open has ended. After that
+// nobody uses the entry any more. Readers pay nothing for this.
+class Readers {
+ public:
+  static constexpr size_t kMax = 16;
+
+  // Adds a shard's lock, which must live until remove(). REQUIRES: fewer than kMax locks are there
+  void add(const SectionLock& lock) { replace(nullptr, &lock); }
+  // Removes a lock. REQUIRES: no thread is in await(), or in a section of this lock
+  void remove(const SectionLock& lock) { replace(&lock, nullptr); }
+
+  // Waits until every section that is open now has ended. REQUIRES: the caller is in no section of these
+  // locks, and holds nothing that a thread in a section may wait for
+  void await() const {
+    for (const auto& place : locks_) {
+      if (const SectionLock* lock = place.load(std::memory_order_seq_cst)) lock->await_section();
+    }
+  }
+
+ private:
+  void replace(const SectionLock* old, const SectionLock* with) {
+    for (auto& place : locks_) {
+      const SectionLock* expected = old;
+      if (place.compare_exchange_strong(expected, with, std::memory_order_seq_cst)) return;
+    }
+    std::abort();
+  }
+
+  std::array<std::atomic<const SectionLock*>, kMax> locks_{};
+};
+
+// Shows the keys of a KeyTable to other processes (adapter/shm/own_board.h). The table calls it at each
+// change.
+class KeyPublisher {
+ public:
+  virtual ~KeyPublisher() = default;
+
+  // ---- with the table's lock held
+
+  // Publishes `opening`, which its key opens from now on.
+  virtual void publish(const Opening& opening) = 0;
+  // Withdraws a key, before it opens nothing, or something else.
+  virtual void withdraw(uint32_t key) = 0;
+
+  // ---- without the table's lock
+
+  // Waits until no other process uses withdrawn keys any more.
+  virtual void await_users() = 0;
+  // Alternative without waiting: returns a value for are_gone() that identifies the accesses which may still
+  // use withdrawn keys; 0 if there are none.
+  virtual uint64_t users() = 0;
+  // Non-blocking: whether all accesses in `users` have finished. An access still running after 2 s counts as
+  // finished.
+  virtual bool are_gone(uint64_t users) = 0;
+};
 
 // Allocates keys, and finds the regions and windows that they open. There is one table per process, whatever
 // the number of its shards.
@@ -173,6 +275,40 @@ class KeyTable {
   uint32_t used_ = 0;  // slots that are not free
   std::unique_ptr<Table> current_;
   std::unique_ptr<Table> replaced_;
+};
+
+// Looks up keys in a KeyTable, with a cache of kRemembered openings: callers mostly use the same few keys. A
+// change of the table invalidates the cache. For one thread at a time, in reader sections as with
+// KeyTable::open(). A section that begins after a change of the table sees the change.
+class KeyFinder {
+ public:
+  // REQUIRES: the table outlives this; null only if find() is never called
+  explicit KeyFinder(const KeyTable* table) : table_(table) {}
+
+  // Returns the opening of exactly this key, valid until the next call. Returns nullptr if there is no such
+  // key.
+  const Opening* find(uint32_t key) {
+    // Read first, so that the result of a lookup is no older.
+    const uint64_t changes = table_->changes();
+    Remembered& known = remembered_[(key >> 8) % kRemembered];
+    if (known.changes == changes && known.opening.key == key) [[likely]]
+      return &known.opening;
+    return look_up(key, changes, known);
+  }
+
+ private:
+  static constexpr size_t kRemembered = 4;
+  static constexpr uint64_t kNothing = UINT64_MAX;  // changes() never gets there
+  struct alignas(kCacheLine) Remembered {
+    uint64_t changes = kNothing;
+    Opening opening;
+  };
+  static_assert(sizeof(Remembered) == kCacheLine);
+
+  const Opening* look_up(uint32_t key, uint64_t changes, Remembered& known) const;
+
+  const KeyTable* table_;
+  std::array<Remembered, kRemembered> remembered_;
 };
 
 }  // namespace verbena::memory

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/memory/small_copy.h"
 #include "base/bulk_copy.h"
 
 namespace verbena::memory {

@@ -4,9 +4,36 @@
 #include <cstddef>
 #include <span>
 
+#include <ucontext.h>
+
 #include "base/bytes.h"
 
 namespace verbena::memory {
+
+// A guarded copy of a few bytes (guarded.h) without the setjmp() of other guarded calls, which would cost
+// more than the copy itself. It is written in assembly: the address of the faulting instruction tells the
+// signal handler that it has interrupted this copy, and where to continue.
+//
+// Only on x86-64, and not with sanitizers, which would not see its accesses.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+inline constexpr size_t kMaxSmallCopy = 64;
+#else
+inline constexpr size_t kMaxSmallCopy = 0;
+#endif
+
+// Whether copy_small() takes this many bytes: 1 to kMaxSmallCopy.
+constexpr bool is_small_copy(size_t bytes) {
+  return bytes - 1 < kMaxSmallCopy;
+}
+
+// Copies `from` to `to` in ascending order. A thread that sees the last byte change sees all bytes; an
+// aligned word that ends with the last byte is written by one store. Returns false after a fault. REQUIRES:
+// is_small_copy(from.size()), the thread does not block SIGSEGV or SIGBUS
+bool copy_small(std::byte* to, ConstBytes from);
+
+// If the fault that the caller handles interrupted such a copy, makes the copy return false, and returns
+// true. Async-signal-safe.
+bool abandon_small_copy(ucontext_t& interrupted);
 
 // Copies pieces one after the other, in ascending order. A thread that sees the last byte change then sees
 // all other bytes. This also holds for an aligned word of up to eight bytes that ends with the last byte.

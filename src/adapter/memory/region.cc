@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/memory/region.h"
 
-#include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
@@ -57,24 +54,6 @@ bool has_hole(PageRange range) {
   return msync(reinterpret_cast<void*>(range.begin), range.bytes, MS_ASYNC) != 0 && errno == ENOMEM;
 }
 
-// Unblocks SIGSEGV and SIGBUS in this thread, as the guard needs.
-class OpenFaultSignals {
- public:
-  OpenFaultSignals() {
-    sigset_t faults;
-    sigemptyset(&faults);
-    sigaddset(&faults, SIGSEGV);
-    sigaddset(&faults, SIGBUS);
-    pthread_sigmask(SIG_UNBLOCK, &faults, &before_);
-  }
-  ~OpenFaultSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  OpenFaultSignals(const OpenFaultSignals&) = delete;
-  OpenFaultSignals& operator=(const OpenFaultSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 // The bare instructions: a sanitizer must not be in the middle of its own work when one of them faults.
 __attribute__((no_sanitize("thread"))) void touch(uintptr_t begin, uintptr_t bytes, bool writable) {
   for (uintptr_t offset = 0; offset < bytes; offset += page_size()) {
@@ -90,8 +69,7 @@ __attribute__((no_sanitize("thread"))) void touch(uintptr_t begin, uintptr_t byt
 }  // namespace
 
 Result<void> touch_pages(uintptr_t begin, uintptr_t bytes, bool writable) {
-  install_fault_guard();
-  const OpenFaultSignals open;
+  check_guard();  // this thread may never have made a guarded call, or may block other signals since
   if (!guarded([&] { touch(begin, bytes, writable); })) return fail(EFAULT);
   return {};
 }

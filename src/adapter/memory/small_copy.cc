@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/memory/small_copy.h"
-
-#include <cstdint>
+#include "adapter/memory/ordered_copy.h"
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 

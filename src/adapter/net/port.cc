@@ -1,14 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/net/port.h"
 
+#include <new>
+#include <utility>
+
+#include "adapter/net/udp/udp_port.h"
+
 namespace verbena::net {
 
-const char* drop_reason_name(DropReason reason) {
-  static constexpr std::array<const char*, static_cast<size_t>(DropReason::kCount)> kNames = {
-      "truncated",    "unknown_opcode", "bad_version",   "bad_padding", "unexpected_payload", "bad_icrc",
-      "foreign_slot", "no_queue_pair",  "wrong_service", "bad_pkey",    "bad_source"};
-  const auto index = static_cast<size_t>(reason);
-  return index < kNames.size() ? kNames[index] : "unknown";
+namespace {
+
+Result<std::unique_ptr<Port>> open_wire(Ways& ways, const UdpPortOptions& options) {
+  if (ways.is_forwarded) return make_forwarded_port(std::move(ways.is_forwarded), options);
+  auto opened = UdpPort::create(std::move(ways.udp_socket), options);
+  if (!opened) return tl::unexpected(opened.error());
+  return std::move(*opened);
+}
+
+}  // namespace
+
+Result<PortList> open_ports(Ways ways, PortCounters& counters) {
+  PortList ports;
+  if (!ways.udp_socket && !ways.is_forwarded) return ports;
+  UdpPortOptions options;
+  options.slot = ways.slot;
+  options.counters = &counters;
+  auto opened = open_wire(ways, options);
+  if (!opened) return tl::unexpected(opened.error());
+  try {
+    ports.push_back(std::move(*opened));
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM);
+  }
+  return ports;
 }
 
 }  // namespace verbena::net

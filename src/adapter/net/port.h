@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/cache_line.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "base/unique_fd.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::net {
@@ -31,7 +33,9 @@ enum class DropReason : uint8_t {
   kBadSource,  // source or destination address is not that of the QP's connection
   kCount,
 };
-const char* drop_reason_name(DropReason reason);
+inline constexpr std::array<const char*, static_cast<size_t>(DropReason::kCount)> kDropReasonNames = {
+    "truncated",    "unknown_opcode", "bad_version",   "bad_padding", "unexpected_payload", "bad_icrc",
+    "foreign_slot", "no_queue_pair",  "wrong_service", "bad_pkey",    "bad_source"};
 
 // A counter with one writer at a time and any number of readers. Writing is as cheap as to a plain integer.
 class Count {
@@ -120,5 +124,20 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
 
 // The ports of one shard, in order of preference.
 using PortList = std::vector<std::unique_ptr<Port>>;
+
+// The sockets by which a shard reaches other hosts, from the agent's answer when it leases a slot to the
+// shard. Without either socket, the shard reaches only peers on this host.
+struct Ways {
+  uint32_t slot = 0;
+  UniqueFd udp_socket;      // bound to UDP port 4791; may be empty
+  UniqueFd is_forwarded{};  // else the socket on which the agent forwards packets, or empty
+};
+
+// Opens the ports of a shard, in order of preference. Returns an empty list if `ways` has no socket. The
+// ports add to `counters`, which must outlive them.
+Result<PortList> open_ports(Ways ways, PortCounters& counters);
+
+// open_ports(), or a replacement that makes simulated ports for tests and benchmarks.
+using PortFactory = std::function<Result<PortList>(Ways ways, PortCounters& counters)>;
 
 }  // namespace verbena::net

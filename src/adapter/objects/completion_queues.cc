@@ -2,11 +2,48 @@
 #include "adapter/objects/completion_queues.h"
 
 #include "adapter/engine/event_wait.h"
-#include "adapter/objects/extended_polling.h"
+#include "adapter/objects/data_path.h"
 #include "adapter/objects/limits.h"
+#include "adapter/objects/qp.h"
+#include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
+#include "base/log.h"
 
 namespace verbena::adapter {
+
+namespace {
+
+// Longer than a waiting thread takes to leave when it was told to.
+constexpr Duration kPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+Result<ibv_comp_channel*> SoftwareContext::create_comp_channel() {
+  if (device_->is_gone()) return fail(EIO);
+  auto events = queues::EventChannel::create();
+  if (!events) return tl::unexpected(events.error());
+  auto channel = std::make_unique<CompChannel>(*device_);
+  channel->fd = (*events)->fd();
+  channel->refcnt = 0;
+  channel->events = std::move(*events);
+  return channels_.add(std::move(channel));
+}
+
+int SoftwareContext::destroy_comp_channel(ibv_comp_channel* channel) {
+  CompChannel& object = CompChannel::of(channel);
+  if (object.has_users()) return because(EBUSY, "completion queues use it");
+  object.retire();
+  channels_.destroy(object);
+  return 0;
+}
+
+void CompChannel::retire() {
+  if (owner.inherited()) return;
+  if (!events->dismiss_waiter(kPatience)) {
+    log_warning("a completion channel goes away while a thread waits for its events");
+  }
+}
+
 namespace {
 
 // Takes an event of the channel. If all its events come from one shard that has a wake-up, sleeps there
@@ -34,9 +71,10 @@ int check_entries(uint32_t entries) {
 
 Cq::Cq(OpenDevice& device)
     : ibv_cq_ex{},
-      owner(device),
+      TableEntry(device),
       account(mutex, cond),
-      async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &async_events_taken) {}
+      async_events(kCqEvents, {.element = {.cq = abi()}, .event_type = {}}, &account,
+                   &async_events_completed) {}
 
 // ---- called by a shard that holds its lock; on_completion_event() also by modify_cq()
 
@@ -67,22 +105,22 @@ void Cq::left_by(engine::Shard& shard) {
   shards.leave(shard);
 }
 
-Result<ibv_cq*> CompletionQueues::create(int cqe, void* cq_context, ibv_comp_channel* channel,
-                                         int comp_vector) {
+Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
+                                           int comp_vector) {
   ibv_cq_init_attr_ex attr{};
   attr.cqe = static_cast<uint32_t>(cqe);  // a negative number becomes too large
   attr.cq_context = cq_context;
   attr.channel = channel;
   attr.comp_vector = static_cast<uint32_t>(comp_vector);
-  auto cq = make(attr);
+  auto cq = make_cq(attr);
   if (!cq) return tl::unexpected(cq.error());
   return (*cq)->abi();
 }
 
-Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) {
+Result<ibv_cq_ex*> SoftwareContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
   constexpr uint32_t kUnderstood = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
   constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-  ibv_cq_init_attr_ex asked = attr;
+  ibv_cq_init_attr_ex asked = *attr;
   if ((asked.comp_mask & ~kUnderstood) != 0)
     return fail(because(EOPNOTSUPP, "comp_mask {:#x} has bits that are unknown here", asked.comp_mask));
   if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0) asked.flags = 0;
@@ -91,30 +129,30 @@ Result<ibv_cq_ex*> CompletionQueues::create_ex(const ibv_cq_init_attr_ex& attr) 
                         asked.flags, asked.wc_flags));
   if ((asked.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) == 0) {
     asked.parent_domain = nullptr;
-  } else if (!device_.made(asked.parent_domain) || Pd::of(asked.parent_domain).parent_of == nullptr) {
+  } else if (!device_->made(asked.parent_domain) || Pd::of(asked.parent_domain).parent_of == nullptr) {
     return fail(because(EINVAL, "parent_domain is not a parent domain of this ibv_context"));
   }
-  auto cq = make(asked);
+  auto cq = make_cq(asked);
   if (!cq) return tl::unexpected(cq.error());
   fill_extended_polling(**cq, asked.wc_flags);
   return *cq;
 }
 
-Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
-  if (device_.is_gone()) return fail(EIO);
+Result<Cq*> SoftwareContext::make_cq(const ibv_cq_init_attr_ex& attr) {
+  if (device_->is_gone()) return fail(EIO);
   if (const int error = check_entries(attr.cqe); error != 0) return fail(error);
   if (attr.comp_vector >= uint32_t{kCompletionVectors})
     return fail(because(EINVAL, "comp_vector {} is not below num_comp_vectors {}",
                         static_cast<int>(attr.comp_vector), kCompletionVectors));
   ibv_comp_channel* channel = attr.channel;
-  if (channel != nullptr && !device_.made(channel))
+  if (channel != nullptr && !device_->made(channel))
     return fail(because(EINVAL, "channel is none of this ibv_context"));
   queues::CompletionQueue::Options options;
   options.device_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
   options.wall_clock = (attr.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
   options.single_threaded = (attr.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   options.ignore_overrun = (attr.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
-  auto made = table_.make(device_);
+  auto made = completion_queues_.make(*device_);
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<Cq> cq = std::move(*made);
   if (attr.parent_domain != nullptr) {
@@ -125,22 +163,22 @@ Result<Cq*> CompletionQueues::make(const ibv_cq_init_attr_ex& attr) {
   auto queue = queues::CompletionQueue::create(attr.cqe, cq.get(), options);
   if (!queue) return tl::unexpected(queue.error());
   cq->queue = std::move(*queue);
-  cq->context = device_.context();
+  cq->context = device_->context();
   cq->channel = channel;
   cq->cq_context = attr.cq_context;
-  cq->handle = device_.next_handle();
+  cq->handle = device_->next_handle();
   cq->cqe = static_cast<int>(cq->queue->capacity());
-  cq->shown = device_.show(protocol::ObjectKind::kCq, {device_.context_number(), 0, cq->queue->capacity()});
+  cq->shown = device_->show(protocol::ObjectKind::kCq, {device_->context_number(), 0, cq->queue->capacity()});
   cq->users.show_in(cq->shown, protocol::kCqUsers);
   if (cq->parent_domain != nullptr) ++cq->parent_domain->users;
   if (channel != nullptr) {
     cq->comp_channel = &CompChannel::of(channel);
     cq->comp_channel->add_user();
   }
-  return table_.add(std::move(cq));
+  return completion_queues_.add(std::move(cq));
 }
 
-int CompletionQueues::resize(ibv_cq* cq, int cqe) {
+int SoftwareContext::resize_cq(ibv_cq* cq, int cqe) {
   if (const int error = check_entries(static_cast<uint32_t>(cqe)); error != 0) return error;
   Cq& object = Cq::of(cq);
   if (auto resized = object.queue->resize(static_cast<uint32_t>(cqe)); !resized) {
@@ -163,43 +201,44 @@ int CompletionQueues::resize(ibv_cq* cq, int cqe) {
 }
 
 // Events are held back only with a count above 1 and a period, as with hardware.
-int CompletionQueues::modify(ibv_cq* cq, const ibv_modify_cq_attr& attr) {
-  if (attr.attr_mask == 0) return because(EINVAL, "attr_mask is 0");
-  if ((attr.attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
-  const ibv_moderate_cq& wanted = attr.moderate;
+int SoftwareContext::modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  if (attr->attr_mask == 0) return because(EINVAL, "attr_mask is 0");
+  if ((attr->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) return EOPNOTSUPP;
+  const ibv_moderate_cq& wanted = attr->moderate;
   const bool holds = wanted.cq_count > 1 && wanted.cq_period > 0;
   Cq& object = Cq::of(cq);
   object.moderate(holds ? wanted.cq_count : 0, holds ? wanted.cq_period : 0);
   return 0;
 }
 
-int CompletionQueues::destroy(ibv_cq* abi_cq) {
+int SoftwareContext::destroy_cq(ibv_cq* abi_cq) {
   Cq& cq = Cq::of(abi_cq);
-  if (cq.users.load() != 0)
-    return because(EBUSY, "{} queue pairs, shared receive queues or work queues use it", cq.users.load());
-  withdraw_events(cq);
+  if (cq.users.load() != 0) {
+    because(EBUSY, "{} queue pairs, shared receive queues or work queues use it", cq.users.load());
+    return log_level() < LogLevel::kError ? EBUSY : say_busy(abi_cq, queue_pairs_.users_of(&cq));
+  }
+  cq.retire();
   // Waits until the application has acknowledged the events that it has taken (ibv_get_cq_event(3)).
   cq.account.await(cq.comp_events_completed, cq.comp_events_taken, "ibv_destroy_cq", abi_cq,
                    "ibv_ack_cq_events");
-  cq.account.await(cq.async_events_completed, cq.async_events_taken, "ibv_destroy_cq", abi_cq,
-                   "ibv_ack_async_event");
+  cq.async_events.await("ibv_destroy_cq", abi_cq);
   if (cq.comp_channel != nullptr) cq.comp_channel->remove_user();
   Pd* const domain = cq.parent_domain;
-  table_.destroy(cq);  // gives its ring back to the domain's allocator
+  completion_queues_.destroy(cq);  // gives its ring back to the domain's allocator
   if (domain != nullptr) --domain->users;
   return 0;
 }
 
-void CompletionQueues::withdraw_events(Cq& cq) {
-  if (device_.inherited()) return;  // the counts in the descriptors are the parent's
-  cq.shards.cancel_alarms();
-  if (cq.comp_channel != nullptr) cq.comp_channel->events->withdraw(cq);
-  cq.async_events.withdraw(device_.events());
+void Cq::retire() {
+  if (owner.inherited()) return;  // the counts in the descriptors are the parent's
+  shards.cancel_alarms();
+  if (comp_channel != nullptr) comp_channel->events->withdraw(*this);
+  async_events.withdraw(owner.events());
 }
 
 // ---- completion events
 
-int CompletionQueues::get_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+int SoftwareContext::get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   const auto taken = take_event(CompChannel::of(channel), [&](queues::EventSource& source) {
     Cq& found = Cq::of(source);
     ++found.comp_events_taken;
@@ -209,8 +248,92 @@ int CompletionQueues::get_event(ibv_comp_channel* channel, ibv_cq** cq, void** c
   return taken ? 0 : taken.error().code;
 }
 
-void CompletionQueues::acknowledge_events(ibv_cq* cq, unsigned count) {
+void SoftwareContext::ack_cq_events(ibv_cq* cq, unsigned count) {
   Cq::of(cq).account.acknowledge(cq->comp_events_completed, count);
+}
+
+namespace {
+
+using provider::CompletionCounterCaps;
+using provider::CompletionCounterInitAttr;
+using provider::kCountRead;
+using provider::kCountReceive;
+using provider::kCountsBytes;
+using provider::kCountSend;
+using provider::kCountsRequests;
+using provider::kCountWrite;
+
+struct CountedKind {
+  uint32_t flag;
+  transport::CountedRequest counted;
+};
+constexpr CountedKind kCountedKinds[] = {
+    {kCountSend, transport::kCountedSend},
+    {kCountReceive, transport::kCountedReceive},
+    {kCountRead, transport::kCountedRead},
+    {kCountWrite, transport::kCountedWrite},
+};
+constexpr uint32_t kCountedFlags = kCountSend | kCountReceive | kCountRead | kCountWrite;
+
+}  // namespace
+
+int SoftwareContext::query_comp_cntr_caps(CompletionCounterCaps& caps) {
+  caps = {UINT64_MAX, kMaxCompletionCounters, kCountedFlags};
+  return 0;
+}
+
+Result<provider::CompletionCounter*> SoftwareContext::create_comp_cntr(
+    const CompletionCounterInitAttr& attr) {
+  if (device_->is_gone()) return fail(EIO);
+  if (attr.comp_mask != 0 || attr.flags != 0 || (attr.type != kCountsRequests && attr.type != kCountsBytes))
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x} or flags {:#x} are not 0, or type {} is unknown",
+                        attr.comp_mask, attr.flags, attr.type));
+  auto counter = completion_counters_.make(*device_);
+  if (!counter) return tl::unexpected(counter.error());
+  (*counter)->handle = device_->next_handle();
+  (*counter)->count = std::make_shared<transport::CompletionCount>(attr.type == kCountsBytes);
+  return completion_counters_.add(std::move(*counter));
+}
+
+int SoftwareContext::destroy_comp_cntr(provider::CompletionCounter* abi) {
+  CompletionCounter& counter = CompletionCounter::of(abi);
+  if (const long users = counter.uses.count(); users != 0)
+    return because(EBUSY, "it is attached to {} queue pairs", users);
+  completion_counters_.destroy(counter);
+  return 0;
+}
+
+std::atomic<uint64_t>& SoftwareContext::comp_cntr_value(provider::CompletionCounter* counter, bool errors) {
+  transport::CompletionCount& count = *CompletionCounter::of(counter).count;
+  return errors ? count.failed : count.completed;
+}
+
+// Unknown kinds of requests and raw QPs are EOPNOTSUPP.
+int SoftwareContext::attach_comp_cntr(ibv_qp* abi_qp, provider::CompletionCounter* abi, uint32_t requests) {
+  if (requests == 0) return because(EINVAL, "op_mask is 0");
+  if ((requests & ~kCountedFlags) != 0)
+    return because(EOPNOTSUPP, "op_mask {:#x}: bits {:#x} are not counted", requests,
+                   requests & ~kCountedFlags);
+  Qp& qp = Qp::of(abi_qp);
+  if (qp.raw != nullptr)
+    return because(EOPNOTSUPP, "queue pairs for raw packets have no completion counters");
+  CompletionCounter& counter = CompletionCounter::of(abi);
+  const std::lock_guard modifying(qp.modifying);
+  return qp.shard.exclusively([&]() -> int {
+    const ibv_qp_state state = qp.transport->state();
+    if (state != IBV_QPS_RESET && state != IBV_QPS_INIT)
+      return because(EINVAL, "the queue pair is in neither RESET nor INIT");
+    transport::CompletionCounts counts = qp.transport->completion_counts();
+    for (const CountedKind& kind : kCountedKinds) {
+      if ((requests & kind.flag) == 0) continue;
+      if (counts[kind.counted] != nullptr)
+        return because(EBUSY, "op_mask {:#x}: another counter has {:#x}", requests, kind.flag);
+      counts[kind.counted] = counter.count;
+    }
+    qp.transport->set_completion_counts(counts);
+    qp.counters.push_back(counter.uses.add());
+    return 0;
+  });
 }
 
 }  // namespace verbena::adapter

@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
 #include "adapter/engine/alarms.h"
 #include "adapter/engine/shard.h"

@@ -1,17 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/objects/data_path.h"
 
+#include <cerrno>
+
 #include "adapter/objects/completion_queues.h"
-#include "adapter/objects/memory_windows.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/qp.h"
-#include "adapter/objects/receive_posting.h"
 #include "adapter/objects/send_request.h"
-#include "adapter/objects/shared_receive_queues.h"
 #include "adapter/transport/qp_state.h"
 #include "base/failed_call.h"
 #include "base/probes.h"
 
 namespace verbena::adapter {
+
+namespace {
+
+using queues::Completion;
+
+Cq& object(ibv_cq_ex* cq) {
+  return Cq::of(ibv_cq_ex_to_cq(cq));
+}
+
+const Completion& entry(ibv_cq_ex* cq) {
+  return *object(cq).current;
+}
+
+void show(Cq& cq, const Completion& entry) {
+  cq.current = &entry;
+  cq.wr_id = entry.wr_id;
+  cq.status = static_cast<ibv_wc_status>(entry.status);
+}
+
+// Begins extended polling, entry by entry: see ibv_create_cq_ex(3). Entries are read in place.
+int start_poll(ibv_cq_ex* abi, ibv_poll_cq_attr* attr) {
+  if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
+  Cq& cq = object(abi);
+  const Completion* first = cq.queue->begin_batch();
+  if (first == nullptr) {
+    cq.drive();
+    first = cq.queue->begin_batch();
+    if (first == nullptr) return cq.queue->in_error() && cq.queue->empty() ? EIO : ENOENT;
+  }
+  show(cq, *first);
+  return 0;
+}
+
+int next_poll(ibv_cq_ex* abi) {
+  Cq& cq = object(abi);
+  const Completion* next = cq.queue->next_in_batch();
+  if (next == nullptr) return ENOENT;
+  show(cq, *next);
+  return 0;
+}
+
+void end_poll(ibv_cq_ex* abi) {
+  object(abi).queue->end_batch();
+}
+
+ibv_wc_opcode read_opcode(ibv_cq_ex* cq) {
+  return static_cast<ibv_wc_opcode>(entry(cq).read_opcode());
+}
+
+// Reads a field of the entry.
+template <auto field, class Value>
+Value read(ibv_cq_ex* cq) {
+  return entry(cq).*field;
+}
+
+// Reads 0: a RoCE port has no LIDs.
+template <class Value>
+Value read_nothing(ibv_cq_ex*) {
+  return 0;
+}
+
+void read_tm_info(ibv_cq_ex* cq, ibv_wc_tm_info* info) {
+  info->tag = entry(cq).tag;
+  info->priv = entry(cq).tag_private;
+}
+
+}  // namespace
+
+// Functions for fields that were not requested stay null, as in rdma-core's providers.
+void fill_extended_polling(ibv_cq_ex& cq, uint64_t fields) {
+  const auto fill = [fields](auto& function, uint64_t field, auto with) {
+    if ((fields & field) != 0) function = with;
+  };
+  cq.start_poll = start_poll;
+  cq.next_poll = next_poll;
+  cq.end_poll = end_poll;
+  cq.read_opcode = read_opcode;
+  cq.read_vendor_err = read<&Completion::vendor_err, uint32_t>;
+  cq.read_wc_flags = read<&Completion::wc_flags, unsigned>;
+  fill(cq.read_byte_len, IBV_WC_EX_WITH_BYTE_LEN, read<&Completion::byte_len, uint32_t>);
+  fill(cq.read_imm_data, IBV_WC_EX_WITH_IMM, read<&Completion::imm_data, __be32>);
+  fill(cq.read_qp_num, IBV_WC_EX_WITH_QP_NUM, read<&Completion::qp_num, uint32_t>);
+  fill(cq.read_src_qp, IBV_WC_EX_WITH_SRC_QP, read<&Completion::src_qp, uint32_t>);
+  fill(cq.read_slid, IBV_WC_EX_WITH_SLID, read_nothing<uint32_t>);
+  fill(cq.read_sl, IBV_WC_EX_WITH_SL, read<&Completion::sl, uint8_t>);
+  fill(cq.read_dlid_path_bits, IBV_WC_EX_WITH_DLID_PATH_BITS, read_nothing<uint8_t>);
+  fill(cq.read_completion_ts, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read<&Completion::timestamp, uint64_t>);
+  fill(cq.read_completion_wallclock_ns, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+       read<&Completion::wallclock, uint64_t>);
+  fill(cq.read_cvlan, IBV_WC_EX_WITH_CVLAN, read<&Completion::cvlan, uint16_t>);
+  fill(cq.read_flow_tag, IBV_WC_EX_WITH_FLOW_TAG, read<&Completion::flow_tag, uint32_t>);
+  fill(cq.read_tm_info, IBV_WC_EX_WITH_TM_INFO, read_tm_info);
+}
+
 namespace {
 
 using queues::SendWqe;
@@ -66,6 +160,19 @@ int why_full(const queues::WorkQueue<Wqe>& ring, const char* capacity) {
   if (qp.srq != nullptr) return because(EINVAL, "it uses an SRQ: use ibv_post_srq_recv()");
   return because(EINVAL, "it is in {}; ibv_post_recv needs INIT, RTR or RTS",
                  transport::name_of(qp.transport->state()));
+}
+
+int post_srq_recv(ibv_srq* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  queues::SharedReceiveQueue& queue = *Srq::of(abi).queue;
+  const std::lock_guard guard(queue.lock());
+  const Posted posted = fill_receives(queue.ring(), queue.sges(), wr);
+  queue.ring().publish(posted.count);
+  if (posted.error == 0) return 0;
+  if (bad_wr != nullptr) *bad_wr = posted.failed;
+  if (posted.error == ENOMEM)
+    because(ENOMEM, "the queue is full: it has room for {} requests", queue.capacity());
+  say_call_failed("ibv_post_srq_recv", posted.error);
+  return posted.error;
 }
 
 // The QP's state may change during the call. Requests published after that are found when the doorbell is
@@ -125,6 +232,29 @@ int post_recv(ibv_qp* abi, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (posted.error == ENOMEM) posted.error = why_full(transport.recv_queue(), "max_recv_wr");
   if (bad_wr != nullptr) *bad_wr = posted.failed;
   return refused(qp, "ibv_post_recv", posted.error);
+}
+
+// Binds a window of type 1 by posting a BIND_MW request (ibv_bind_mw(3)). On success the window has its new
+// R_Key at once, before the request completes.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  const ibv_mw_bind_info& info = bind->bind_info;
+  if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) {
+    const int error = because(EINVAL, "a memory window of type 1 cannot have IBV_ACCESS_ZERO_BASED");
+    say_call_failed("ibv_bind_mw", error);
+    return error;
+  }
+  if (info.mr != nullptr && Mr::of(info.mr).registration->kind == Registration::Kind::kNull)
+    return EOPNOTSUPP;  // ibv_alloc_null_mr(3)
+  ibv_send_wr request{};
+  request.wr_id = bind->wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind->send_flags;
+  request.bind_mw = {mw, ibv_inc_rkey(mw->rkey), info};
+  ibv_send_wr* bad = nullptr;
+  const int error = qp->context->ops.post_send(qp, &request, &bad);
+  // The key changes at once: the application may send it to its peer right behind the binding.
+  if (error == 0) mw->rkey = request.bind_mw.rkey;
+  return error;
 }
 
 int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/device_queries.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "adapter/objects/limits.h"
-#include "adapter/objects/mtu_values.h"
+#include "adapter/objects/software_context.h"
 #include "adapter/transport/send_request.h"
 #include "adapter/transport/tag_matching.h"
 #include "base/device_clock.h"
@@ -30,11 +30,12 @@ int check_index(int64_t index, uint32_t length, const char* name) {
 
 }  // namespace
 
-ibv_device_attr_ex DeviceQueries::device() const {
+int SoftwareContext::query_device(ibv_device_attr_ex* attr, size_t attr_size) {
+  if (device_->is_gone()) return EIO;
   ibv_device_attr_ex all{};
   ibv_device_attr& a = all.orig_attr;
   std::strncpy(a.fw_ver, kFirmwareVersion, sizeof a.fw_ver - 1);
-  a.node_guid = a.sys_image_guid = device_.guid();
+  a.node_guid = a.sys_image_guid = device_->guid();
   a.max_mr_size = UINT64_MAX;
   a.page_size_cap = 0xfffff000;
   a.vendor_id = 0xffffff;  // as rxe: no vendor
@@ -72,62 +73,65 @@ ibv_device_attr_ex DeviceQueries::device() const {
   all.completion_timestamp_mask = ~uint64_t{0};
   all.hca_core_clock = kDeviceClockKhz;
   all.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
-  return all;
+  fill_memory_attributes(all);
+  fill_raw_packet_capabilities(all);
+  std::memcpy(attr, &all, std::min(attr_size, sizeof all));
+  return 0;
 }
 
-int DeviceQueries::port(uint8_t port, ibv_port_attr& attr) const {
-  if (device_.is_gone()) return EIO;
+int SoftwareContext::query_port(uint8_t port, ibv_port_attr* attr) {
+  if (device_->is_gone()) return EIO;
   if (const int error = check_port(port); error != 0) return error;
-  const auto now = device_.link();
-  const bool up = now != nullptr && device_.is_up(*now);
+  const auto now = device_->link();
+  const bool up = now != nullptr && device_->is_up(*now);
   if (now != nullptr && now->up && !up) {
     log_warning("port 1 of {} is DOWN: {}; programs of this host reach each other by memory", now->name,
-                device_.engine()->no_wire_reason());
+                device_->engine()->no_wire_reason());
   }
-  attr = {};
-  attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-  attr.max_mtu = IBV_MTU_4096;
-  attr.active_mtu = path_mtu_of(now != nullptr ? now->mtu : 0);
-  attr.gid_tbl_len = static_cast<int>(control::kGidTableLength);
-  attr.port_cap_flags = IBV_PORT_CM_SUP;
-  attr.max_msg_sz = transport::kMaxMessageBytes;
-  attr.pkey_tbl_len = kPkeyTableLength;
-  attr.max_vl_num = 1;
+  *attr = {};
+  attr->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  attr->max_mtu = IBV_MTU_4096;
+  attr->active_mtu = path_mtu_of(now != nullptr ? now->mtu : 0);
+  attr->gid_tbl_len = static_cast<int>(control::kGidTableLength);
+  attr->port_cap_flags = IBV_PORT_CM_SUP;
+  attr->max_msg_sz = transport::kMaxMessageBytes;
+  attr->pkey_tbl_len = kPkeyTableLength;
+  attr->max_vl_num = 1;
   const control::PortSpeed& speed = control::port_speed_of(now != nullptr ? now->speed : 0);
-  attr.active_width = speed.width;
-  attr.active_speed = speed.speed;
+  attr->active_width = speed.width;
+  attr->active_speed = speed.speed;
   // LinkUp, Polling or Disabled (IBTA volume 1, 14.2.5.6), as in rxe.
-  attr.phys_state = up ? 5 : now != nullptr && now->up ? 2 : 3;
-  attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+  attr->phys_state = up ? 5 : now != nullptr && now->up ? 2 : 3;
+  attr->link_layer = IBV_LINK_LAYER_ETHERNET;
   return 0;
 }
 
-int DeviceQueries::gid(uint8_t port, int index, ibv_gid& gid) const {
+int SoftwareContext::query_gid(uint8_t port, int index, ibv_gid* gid) {
   if (const int error = check_port(port); error != 0) return error;
   if (const int error = check_index(index, control::kGidTableLength, "gid_tbl_len"); error != 0) return error;
-  gid = {};
-  const auto now = device_.link();
+  *gid = {};
+  const auto now = device_->link();
   if (now == nullptr) return 0;
   for (const control::GidEntry& entry : now->gids) {
-    if (entry.index == static_cast<uint32_t>(index)) std::memcpy(gid.raw, entry.gid.bytes.data(), 16);
+    if (entry.index == static_cast<uint32_t>(index)) std::memcpy(gid->raw, entry.gid.bytes.data(), 16);
   }
   return 0;
 }
 
-int DeviceQueries::gid_entry(uint8_t port, uint32_t index, ibv_gid_entry& entry) const {
+int SoftwareContext::query_gid_entry(uint8_t port, uint32_t index, ibv_gid_entry* entry) {
   if (const int error = check_port(port); error != 0) return error;
   if (const int error = check_index(index, control::kGidTableLength, "gid_tbl_len"); error != 0) return error;
   for (const ibv_gid_entry& found : gid_table()) {
     if (found.gid_index != index) continue;
-    entry = found;
+    *entry = found;
     return 0;
   }
   return ENODATA;
 }
 
-std::vector<ibv_gid_entry> DeviceQueries::gid_table() const {
+std::vector<ibv_gid_entry> SoftwareContext::gid_table() {
   std::vector<ibv_gid_entry> table;
-  const auto now = device_.link();
+  const auto now = device_->link();
   if (now == nullptr) return table;
   for (const control::GidEntry& entry : now->gids) {
     ibv_gid_entry out{};
@@ -141,20 +145,20 @@ std::vector<ibv_gid_entry> DeviceQueries::gid_table() const {
   return table;
 }
 
-int DeviceQueries::pkey(uint8_t port, int index, __be16& pkey) const {
+int SoftwareContext::query_pkey(uint8_t port, int index, __be16* pkey) {
   if (const int error = check_port(port); error != 0) return error;
   if (const int error = check_index(index, kPkeyTableLength, "pkey_tbl_len"); error != 0) return error;
-  pkey = byteswap(roce::kDefaultPkey);
+  *pkey = byteswap(roce::kDefaultPkey);
   return 0;
 }
 
 // Returns the clock as one number, as hardware drivers do: programs read tv_nsec alone and compare it with
 // timestamps.
-int DeviceQueries::clock(ibv_values_ex& values) {
-  if ((values.comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0)
-    return because(EINVAL, "comp_mask {:#x} asks for values that are unknown here", values.comp_mask);
-  if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0)
-    values.raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(device_clock())};
+int SoftwareContext::query_rt_values(ibv_values_ex* values) {
+  if ((values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0)
+    return because(EINVAL, "comp_mask {:#x} asks for values that are unknown here", values->comp_mask);
+  if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0)
+    values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(device_clock())};
   return 0;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "adapter/objects/limits.h"
 #include "base/bytes.h"
@@ -32,14 +31,12 @@ class SpecReader {
 
   int ethernet() {
     if (!holds(offsetof(ibv_flow_spec_eth, mask) + sizeof(ibv_flow_eth_filter))) return too_short();
-    const auto fill = [](FlowKey& key, const ibv_flow_eth_filter& filter) {
+    fill(spec_.eth.val, spec_.eth.mask, [](FlowKey& key, const ibv_flow_eth_filter& filter) {
       std::memcpy(key.destination.data(), filter.dst_mac, 6);
       std::memcpy(key.source.data(), filter.src_mac, 6);
       key.ether_type = filter.ether_type;
       key.vlan_tag = filter.vlan_tag;
-    };
-    fill(rule().value, spec_.eth.val);
-    fill(rule().mask, spec_.eth.mask);
+    });
     // A tag can be compared only in frames that have one.
     if (spec_.eth.mask.vlan_tag != 0) need(ethernet::kVlan);
     return 0;
@@ -47,31 +44,25 @@ class SpecReader {
 
   int ipv4() {
     if (!holds(offsetof(ibv_flow_spec_ipv4, mask) + sizeof(ibv_flow_ipv4_filter))) return too_short();
-    const auto fill = [](FlowKey& key, const ibv_flow_ipv4_filter& filter) {
+    fill(spec_.ipv4.val, spec_.ipv4.mask, [](FlowKey& key, const ibv_flow_ipv4_filter& filter) {
       std::memcpy(key.source_ip.data(), &filter.src_ip, 4);
       std::memcpy(key.destination_ip.data(), &filter.dst_ip, 4);
-    };
-    fill(rule().value, spec_.ipv4.val);
-    fill(rule().mask, spec_.ipv4.mask);
-    need(ethernet::kIpv4);
-    return 0;
+    });
+    return need(ethernet::kIpv4);
   }
 
   int ipv4_extended() {
     ibv_flow_ipv4_ext_filter value, mask;
     if (const int error = read_growing(value, mask); error != 0) return error;
-    const auto fill = [](FlowKey& key, const ibv_flow_ipv4_ext_filter& filter) {
+    fill(value, mask, [](FlowKey& key, const ibv_flow_ipv4_ext_filter& filter) {
       std::memcpy(key.source_ip.data(), &filter.src_ip, 4);
       std::memcpy(key.destination_ip.data(), &filter.dst_ip, 4);
       key.protocol = filter.proto;
       key.traffic_class = filter.tos;
       key.hop_limit = filter.ttl;
       key.fragment = filter.flags;
-    };
-    fill(rule().value, value);
-    fill(rule().mask, mask);
-    need(ethernet::kIpv4);
-    return 0;
+    });
+    return need(ethernet::kIpv4);
   }
 
   int ipv6() {
@@ -79,18 +70,15 @@ class SpecReader {
     if (const int error = read_growing(value, mask); error != 0) return error;
     if (byteswap(mask.flow_label) >> kFlowLabelBits != 0)
       return because(EINVAL, "the mask of the flow label has more than {} bits", kFlowLabelBits);
-    const auto fill = [](FlowKey& key, const ibv_flow_ipv6_filter& filter) {
+    fill(value, mask, [](FlowKey& key, const ibv_flow_ipv6_filter& filter) {
       std::memcpy(key.source_ip.data(), filter.src_ip, 16);
       std::memcpy(key.destination_ip.data(), filter.dst_ip, 16);
       key.flow_label = filter.flow_label;
       key.protocol = filter.next_hdr;
       key.traffic_class = filter.traffic_class;
       key.hop_limit = filter.hop_limit;
-    };
-    fill(rule().value, value);
-    fill(rule().mask, mask);
-    need(ethernet::kIpv6);
-    return 0;
+    });
+    return need(ethernet::kIpv6);
   }
 
   int tcp() { return transport(ethernet::kTcp); }
@@ -121,21 +109,25 @@ class SpecReader {
     return because(EINVAL, "the spec of type {:#x} has {} bytes, too few for its filter",
                    static_cast<unsigned>(spec_.hdr.type), spec_.hdr.size);
   }
-  void need(Layer layer) {
+  // Compares the fields that copy(key, filter) sets.
+  template <class Filter, class Copy>
+  void fill(const Filter& value, const Filter& mask, Copy copy) {
+    copy(rule().value, value);
+    copy(rule().mask, mask);
+  }
+  int need(Layer layer) {
     rule().value.layers |= layer;
     rule().mask.layers |= layer;
+    return 0;
   }
 
   int transport(Layer layer) {
     if (!holds(offsetof(ibv_flow_spec_tcp_udp, mask) + sizeof(ibv_flow_tcp_udp_filter))) return too_short();
-    const auto fill = [](FlowKey& key, const ibv_flow_tcp_udp_filter& filter) {
+    fill(spec_.tcp_udp.val, spec_.tcp_udp.mask, [](FlowKey& key, const ibv_flow_tcp_udp_filter& filter) {
       key.source_port = filter.src_port;
       key.destination_port = filter.dst_port;
-    };
-    fill(rule().value, spec_.tcp_udp.val);
-    fill(rule().mask, spec_.tcp_udp.mask);
-    need(layer);
-    return 0;
+    });
+    return need(layer);
   }
 
   // Reads value and mask of a spec whose filter may grow in later versions: each is half of the bytes behind

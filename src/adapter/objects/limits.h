@@ -1,18 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include <infiniband/verbs.h>
 
-#include "adapter/objects/object_limit.h"
 #include "adapter/process/max_regions.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/work_queue.h"
+#include "base/failed_call.h"
 #include "base/only_one.h"
+#include "base/result.h"
+#include "control/model/link.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::adapter {
+
+// Limits the number of objects of one kind, such as QPs, in the process. Thread-safe.
+class ObjectLimit {
+ public:
+  explicit ObjectLimit(uint32_t most) : max_(most) {}
+
+  // Counts one object against the limit until destroyed. A default-constructed Place counts nothing.
+  class Place {
+   public:
+    Place() = default;
+    Place(Place&& other) noexcept : of_(std::exchange(other.of_, nullptr)) {}
+    Place& operator=(Place&& other) noexcept {
+      std::swap(of_, other.of_);
+      return *this;
+    }
+    ~Place() {
+      if (of_ != nullptr) of_->taken_.fetch_sub(1, std::memory_order_relaxed);
+    }
+
+   private:
+    friend class ObjectLimit;
+    explicit Place(ObjectLimit* of) : of_(of) {}
+
+    ObjectLimit* of_ = nullptr;
+  };
+
+  uint32_t most() const { return max_; }
+
+  // Counts one more object. Returns ENOMEM if the limit is reached, as the kernel's drivers do.
+  Result<Place> take() {
+    if (taken_.fetch_add(1, std::memory_order_relaxed) < max_) return Place(this);
+    taken_.fetch_sub(1, std::memory_order_relaxed);
+    return fail(because(ENOMEM, "the process has as many of these as it may have: {}", max_));
+  }
+
+ private:
+  const uint32_t max_;
+  std::atomic<uint32_t> taken_{0};
+};
 
 // The limits that the device reports. Large limits cost nothing: rings and tables take memory only when used.
 inline constexpr int kMaxQp = 16'000;  // per process: one slot's share of the QPN space
@@ -85,5 +128,16 @@ inline constexpr uint64_t kRawPacketCapabilities = IBV_DEVICE_MANAGED_FLOW_STEER
 inline constexpr uint64_t kAllCapabilities = kDeviceCapabilities | kRawPacketCapabilities;
 // The fw_ver that all devices report.
 inline constexpr const char* kFirmwareVersion = "0.1.0";
+
+// Returns the largest path MTU whose packets fit a netdev MTU of `netdev_mtu` bytes, but at least
+// IBV_MTU_256. As in the kernel's rxe, 80 bytes are subtracted for IP, UDP and all transport headers.
+inline ibv_mtu path_mtu_of(uint32_t netdev_mtu) {
+  return static_cast<ibv_mtu>(control::path_mtu_of(netdev_mtu));
+}
+
+// Returns the path MTU in bytes, or 0 for a value that is not an ibv_mtu.
+inline uint32_t mtu_bytes(ibv_mtu mtu) {
+  return mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ? 0 : 128u << mtu;
+}
 
 }  // namespace verbena::adapter

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/memory_regions.h"
-
 #include <algorithm>
 #include <array>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "adapter/memory/file_mapping.h"
 #include "adapter/memory/guarded.h"
-#include "adapter/memory/placement.h"
-#include "adapter/objects/device_memory.h"
+#include "adapter/memory/key_table.h"
+#include "adapter/memory/region.h"
+#include "adapter/memory/window.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/objects.h"
+#include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
+
 namespace {
 
 using Kind = Registration::Kind;
@@ -134,10 +136,9 @@ int check_rereg(const Registration& registration, const Change& change) {
 
 }  // namespace
 
-ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd,
-                           void* addr, uint32_t handle) {
+ibv_mr* SoftwareContext::add_mr(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration,
+                                ibv_pd* pd, void* addr, uint32_t handle) {
   const memory::Region& region = registration->region;
-  mr->context = device_.context();
   mr->pd = pd;
   mr->addr = addr;
   mr->length = region.length;
@@ -145,34 +146,36 @@ ibv_mr* MemoryRegions::add(std::unique_ptr<Mr> mr, std::shared_ptr<Registration>
   mr->lkey = region.key;
   mr->rkey = remote_key_of(*registration);
   mr->registration = std::move(registration);
-  return table_.add(std::move(mr));
+  return regions_.add(std::move(mr));
 }
 
-Result<ibv_mr*> MemoryRegions::enter(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr) {
-  auto mr = table_.make();
+Result<ibv_mr*> SoftwareContext::enter_mr(std::shared_ptr<Registration> registration, ibv_pd* pd,
+                                          void* addr) {
+  auto mr = regions_.make(*device_);
   if (!mr) return tl::unexpected(mr.error());
   if (auto entered = registration->enter(); !entered) return tl::unexpected(entered.error());
-  registration->shown = device_.show(protocol::ObjectKind::kMr, values_of(*registration));
-  return add(std::move(*mr), std::move(registration), pd, addr, device_.next_handle());
+  registration->shown = device_->show(protocol::ObjectKind::kMr, values_of(*registration));
+  return add_mr(std::move(*mr), std::move(registration), pd, addr, device_->next_handle());
 }
 
-Result<ibv_mr*> MemoryRegions::reg(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
-  if (device_.is_gone()) return fail(EIO);
+Result<ibv_mr*> SoftwareContext::reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                                        unsigned access) {
+  if (device_->is_gone()) return fail(EIO);
   const Translation to{addr, length, iova};
   if (auto checked = check_user_memory(to, access); !checked) return tl::unexpected(checked.error());
   // Once more, because the application may have installed handlers of its own since.
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.keys(), kind_of(access), Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_->keys(), kind_of(access), Pd::of(pd).state);
   translate(registration->region, to, access);
   registration->region.access = access;
-  return enter(std::move(registration), pd, addr);
+  return enter_mr(std::move(registration), pd, addr);
 }
 
 // Keeps the region's keys, as rxe does and mlx5 where it can.
-int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
+int SoftwareContext::rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
   Registration& registration = *Mr::of(mr).registration;
   memory::Region& region = registration.region;
-  if (device_.is_gone()) return EIO;
+  if (device_->is_gone()) return EIO;
   if (flags == 0) return because(EINVAL, "flags are 0");
   if (Mr::of(mr).imported) return because(EINVAL, "the region is imported (ibv_import_mr)");
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
@@ -181,14 +184,14 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
     return because(EINVAL, "null regions and regions of device memory cannot be changed");
   if (registration.kind == Kind::kDmaBuf && change.moves)
     return because(EOPNOTSUPP, "the region of a dma-buf cannot be moved");
-  if (changes_pd && !device_.made(pd)) return because(EINVAL, "pd is none of this ibv_context");
+  if (changes_pd && !device_->made(pd)) return because(EINVAL, "pd is none of this ibv_context");
   if (const int error = check_rereg(registration, change); error != 0) return error;
 
   memory::install_fault_guard();
-  const int error = device_.keys().locked([&] {
+  const int error = device_->keys().locked([&] {
     if (!region.windows.empty())
       return because(EBUSY, "memory windows are bound to it");  // IBTA volume 1, 11.2.8.5
-    device_.keys().republish(region, [&] {
+    device_->keys().republish(region, [&] {
       if (change.moves) translate(region, change.to, change.rights);
       region.access = change.rights;
       if (registration.kind != Kind::kDmaBuf) registration.kind = kind_of(change.rights);
@@ -204,12 +207,12 @@ int MemoryRegions::rereg(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t l
   if (error != 0) return error;
   registration.shown.set_all(values_of(registration));
   // When await_readers() returns, no thread uses the old translation or rights.
-  device_.keys().await_readers();
+  device_->keys().await_readers();
   return 0;
 }
 
-Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-                                          int access) {
+Result<ibv_mr*> SoftwareContext::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+                                               int fd, int access) {
   const auto rights = static_cast<unsigned>(access);
   if (const int error = check_access(rights, kDmaBufAccess); error != 0) return fail(error);
   if (((offset ^ iova) & kPageOffset) != 0)
@@ -217,15 +220,15 @@ Result<ibv_mr*> MemoryRegions::reg_dmabuf(ibv_pd* pd, uint64_t offset, size_t le
   auto mapping = memory::map_dma_buf(fd, offset, length, (rights & IBV_ACCESS_LOCAL_WRITE) != 0);
   if (!mapping) return tl::unexpected(mapping.error());
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kDmaBuf, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_->keys(), Kind::kDmaBuf, Pd::of(pd).state);
   registration->dma_buf = std::move(*mapping);
   translate(registration->region, {registration->dma_buf.data(), length, iova}, rights);
   registration->region.access = rights;
-  return enter(std::move(registration), pd, reinterpret_cast<void*>(offset));
+  return enter_mr(std::move(registration), pd, reinterpret_cast<void*>(offset));
 }
 
-Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
-                                                 unsigned access) {
+Result<ibv_mr*> SoftwareContext::reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
+                                           unsigned access) {
   const std::shared_ptr<DeviceMemory>& memory = Dm::of(dm).memory;
   if ((access & IBV_ACCESS_ZERO_BASED) == 0)
     return fail(because(EINVAL, "device memory is registered with IBV_ACCESS_ZERO_BASED only"));
@@ -235,54 +238,34 @@ Result<ibv_mr*> MemoryRegions::reg_device_memory(ibv_pd* pd, ibv_dm* dm, uint64_
     return fail(
         because(EINVAL, "the device memory has {} bytes, and not {} from {} on", size, length, offset));
   memory::install_fault_guard();
-  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kDeviceMemory, Pd::of(pd).state);
+  auto registration = std::make_shared<Registration>(device_->keys(), Kind::kDeviceMemory, Pd::of(pd).state);
   registration->device_memory = memory;
   memory::Region& region = registration->region;
   region.base = memory->mapping.data() + offset;
   region.length = length;
   region.access = access;
-  return enter(std::move(registration), pd, nullptr);
+  return enter_mr(std::move(registration), pd, nullptr);
 }
 
-Result<ibv_mr*> MemoryRegions::alloc_null(ibv_pd* pd) {
-  auto registration = std::make_shared<Registration>(device_.keys(), Kind::kNull, Pd::of(pd).state);
+Result<ibv_mr*> SoftwareContext::alloc_null_mr(ibv_pd* pd) {
+  auto registration = std::make_shared<Registration>(device_->keys(), Kind::kNull, Pd::of(pd).state);
   if (auto made = memory::make_null(registration->region, Pd::of(pd).id); !made)
     return tl::unexpected(made.error());
-  return enter(std::move(registration), pd, nullptr);
+  return enter_mr(std::move(registration), pd, nullptr);
 }
 
-std::string MemoryRegions::regions_of(const ibv_pd* pd) {
-  std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
-  size_t count = 0;
-  table_.for_each([&](const Mr& mr) {
-    if (mr.pd != pd) return;
-    if (count++ < first.size()) first[count - 1] = mr.lkey;
-  });
-  std::string names;
-  for (size_t i = 0; i < std::min(count, first.size()); ++i)
-    names += verbena::format("{}MR with lkey {:#x}", i > 0 ? ", " : "", first[i]);
-  return count > first.size() ? names + ", ..." : names;
+std::string SoftwareContext::regions_of(const ibv_pd* pd) {
+  const auto key = [&](const Mr& mr) { return mr.pd == pd ? std::optional(mr.lkey) : std::nullopt; };
+  return regions_.list_some(key, [](uint32_t lkey) { return verbena::format("MR with lkey {:#x}", lkey); });
 }
 
-int MemoryRegions::dereg(ibv_mr* mr) {
+int SoftwareContext::dereg_mr(ibv_mr* mr) {
   if (const int error = Mr::of(mr).registration->leave(); error != 0) return error;
-  table_.destroy(Mr::of(mr));
+  regions_.destroy(Mr::of(mr));
   return 0;
 }
 
-// ---- imports
-
-std::shared_ptr<Registration> MemoryRegions::find(uint32_t handle) {
-  return table_.find_by_handle(handle, [](Mr& mr) { return mr.registration; });
-}
-
-ibv_mr* MemoryRegions::import(std::shared_ptr<Registration> registration, ibv_pd* pd, uint32_t handle) {
-  auto mr = std::make_unique<Mr>();
-  mr->imported = true;
-  return add(std::move(mr), std::move(registration), pd, nullptr, handle);
-}
-
-void MemoryRegions::fill_attributes(ibv_device_attr_ex& attr) const {
+void SoftwareContext::fill_memory_attributes(ibv_device_attr_ex& attr) const {
   constexpr uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
   constexpr uint32_t kFlush = 1 << 6, kAtomicWrite = 1 << 7;  // names of later headers
   constexpr uint32_t kReliable = kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
@@ -294,7 +277,139 @@ void MemoryRegions::fill_attributes(ibv_device_attr_ex& attr) const {
   attr.odp_caps.per_transport_caps.uc_odp_caps = kMessages | IBV_ODP_SUPPORT_WRITE;
   attr.odp_caps.per_transport_caps.ud_odp_caps = kMessages;
   attr.xrc_odp_caps = kReliable;
-  attr.max_dm_size = device_.command_file().device_memory()->capacity();
+  attr.max_dm_size = device_->command_file().device_memory()->capacity();
+}
+
+namespace {
+
+bool is_known(ibv_advise_mr_advice advice) {
+  return advice == IBV_ADVISE_MR_ADVICE_PREFETCH || advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ||
+         advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+}
+
+// The memory that the advice is about; null when it exceeds the region.
+struct Range {
+  std::byte* at = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Makes the checks of the kernel's mlx5, the only driver with this call. REQUIRES: the table's lock is held
+Result<Range> find_range(const memory::KeyTable& keys, memory::PdId pd, const ibv_sge& sge, bool writable) {
+  const memory::Region* region = keys.find(sge.lkey);
+  if (region == nullptr || (region->access & IBV_ACCESS_ON_DEMAND) == 0) return fail(ENOENT);
+  if (region->pd != pd) return fail(EPERM);
+  if (writable && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EPERM);
+  return Range{region->at(sge.addr, sge.length), sge.length};
+}
+
+// Starts to read pages from files or swap, without waiting.
+void prefetch_later(const Range& range) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(range.at);
+  const uintptr_t from = begin & ~(page - 1);
+  if (range.bytes == 0 || range.bytes > UINTPTR_MAX - page - begin) return;
+  ::madvise(reinterpret_cast<void*>(from), begin + range.bytes - from, MADV_WILLNEED);
+}
+
+}  // namespace
+
+// Every access goes through the process's page tables: pages
+// that are present for the process are present for the device. So prefetching is the kernel's own.
+int SoftwareContext::advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+                               std::span<const ibv_sge> list) {
+  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0)
+    return because(EINVAL, "flags {:#x} have bits that are unknown here", flags);
+  if (list.empty()) return because(EINVAL, "num_sge is 0");
+  if (!is_known(advice)) return EOPNOTSUPP;
+  const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+  const bool now = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
+  for (const ibv_sge& sge : list) {
+    memory::KeyTable& keys = device_->keys();
+    const auto range = keys.locked([&] { return find_range(keys, Pd::of(pd).id, sge, writable); });
+    if (!range) return range.error().code;
+    // Advice that need not be followed at once cannot fail.
+    if (range->at == nullptr) {
+      if (now) return EFAULT;
+    } else if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
+      continue;
+    } else if (!now) {
+      prefetch_later(*range);
+    } else if (auto present = memory::check_pages(range->at, range->bytes, writable); !present) {
+      return present.error().code;
+    }
+  }
+  return 0;
+}
+
+Result<ibv_mw*> SoftwareContext::alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+    return fail(because(EINVAL, "there is no memory window of type {}", static_cast<int>(type)));
+  auto made = windows_.make(*device_);
+  if (!made) return tl::unexpected(made.error());
+  std::unique_ptr<Mw> mw = std::move(*made);
+  const auto kind = type == IBV_MW_TYPE_1 ? memory::RegionKind::kWindow1 : memory::RegionKind::kWindow2;
+  memory::make_window(mw->window, kind, Pd::of(pd).id);
+  const auto key = device_->keys().insert(&mw->window);
+  if (!key) return tl::unexpected(key.error());
+  mw->pd = pd;
+  mw->rkey = *key;
+  mw->handle = device_->next_handle();
+  mw->type = type;
+  mw->domain = &Pd::of(pd);
+  ++Pd::of(pd).users;
+  return windows_.add(std::move(mw));
+}
+
+void Mw::retire() {
+  memory::KeyTable& keys = owner.keys();
+  keys.locked([&] {
+    memory::unbind_window(keys, window);
+    keys.unlink(window);
+  });
+  keys.await_readers();
+}
+
+int SoftwareContext::dealloc_mw(ibv_mw* mw) {
+  Mw::of(mw).retire();
+  --Mw::of(mw).domain->users;
+  windows_.destroy(Mw::of(mw));
+  return 0;
+}
+
+Registration::Registration(memory::KeyTable& keys, Kind what, std::shared_ptr<PdState> domain)
+    : kind(what), pd(std::move(domain)), keys_(keys) {
+  region.pd = pd->id;
+}
+
+// Runs with the last context that has the registration. A window of another context may still be bound to it.
+Registration::~Registration() {
+  memory::unbind_all(keys_, region.windows);
+  leave();
+}
+
+Result<void> Registration::enter() {
+  if (const auto key = keys_.insert(&region); !key) return tl::unexpected(key.error());
+  keys_.locked([&] { entered_ = true; });
+  ++pd->users;
+  if (device_memory) ++device_memory->users;
+  return {};
+}
+
+// When leave() returns, no shard is in the middle of a copy by this region, and none begins another.
+int Registration::leave() {
+  const int error = keys_.locked([&] {
+    if (!entered_) return ENOENT;
+    if (!region.windows.empty()) return because(EBUSY, "memory windows are bound to it");
+    keys_.unlink(region);
+    entered_ = false;
+    return 0;
+  });
+  if (error != 0) return error;
+  shown = {};
+  keys_.await_readers();
+  --pd->users;
+  if (device_memory) --device_memory->users;
+  return 0;
 }
 
 }  // namespace verbena::adapter

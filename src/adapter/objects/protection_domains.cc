@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/protection_domains.h"
-
 #include <atomic>
+#include <cstring>
 
+#include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 
 namespace verbena::adapter {
 
-Result<ibv_td*> ThreadDomains::alloc(const ibv_td_init_attr& attr) {
-  if (attr.comp_mask != 0) return fail(because(EINVAL, "comp_mask {:#x} is not 0", attr.comp_mask));
-  auto td = std::make_unique<Td>();
-  td->context = device_.context();
-  return table_.add(std::move(td));
+Result<ibv_td*> SoftwareContext::alloc_td(ibv_td_init_attr* attr) {
+  if (attr->comp_mask != 0) return fail(because(EINVAL, "comp_mask {:#x} is not 0", attr->comp_mask));
+  return threads_.add(std::make_unique<Td>(*device_));
 }
 
-int ThreadDomains::dealloc(ibv_td* td) {
+int SoftwareContext::dealloc_td(ibv_td* td) {
   if (Td::of(td).users.load() != 0)
     return because(EBUSY, "{} parent domains use it", uint32_t{Td::of(td).users.load()});
-  table_.destroy(Td::of(td));
+  threads_.destroy(Td::of(td));
   return 0;
 }
 
@@ -31,79 +29,104 @@ memory::PdId next_pd_id() {
 
 }  // namespace
 
-Result<ibv_pd*> ProtectionDomains::alloc() {
-  if (device_.is_gone()) return fail(EIO);
+Result<ibv_pd*> SoftwareContext::alloc_pd() {
+  if (device_->is_gone()) return fail(EIO);
   auto state = std::make_shared<PdState>();
   state->id = next_pd_id();
-  state->shown = device_.show(protocol::ObjectKind::kPd, {device_.context_number()});
+  state->shown = device_->show(protocol::ObjectKind::kPd, {device_->context_number()});
   state->users.show_in(state->shown, protocol::kPdUsers);
-  auto pd = table_.make(std::move(state));
+  auto pd = domains_.make(*device_, std::move(state));
   if (!pd) return tl::unexpected(pd.error());
-  return add(std::move(*pd), device_.next_handle());
+  (*pd)->handle = device_->next_handle();
+  return domains_.add(std::move(*pd));
 }
 
-ibv_pd* ProtectionDomains::add(std::unique_ptr<Pd> pd, uint32_t handle) {
-  pd->context = device_.context();
-  pd->handle = handle;
-  return table_.add(std::move(pd));
-}
-
-int ProtectionDomains::dealloc(ibv_pd* abi_pd) {
+int SoftwareContext::dealloc_pd(ibv_pd* abi_pd) {
   Pd& pd = Pd::of(abi_pd);
-  if (pd.users.load() != 0)
-    return because(EBUSY, "{} regions, windows, queue pairs, shared receive queues or addresses use it",
-                   pd.users.load());
+  if (pd.users.load() != 0) {
+    because(EBUSY, "{} regions, windows, queue pairs, shared receive queues or addresses use it",
+            pd.users.load());
+    if (log_level() < LogLevel::kError) return EBUSY;
+    const std::string regions = regions_of(abi_pd), qps = queue_pairs_.users_of(&pd);
+    return say_busy(abi_pd, regions + (regions.empty() || qps.empty() ? "" : ", ") + qps);
+  }
   if (pd.parent_of != nullptr) --pd.parent_of->users;
   if (pd.thread != nullptr) --pd.thread->users;
-  table_.destroy(pd);
+  domains_.destroy(pd);
   return 0;
 }
 
-Result<ibv_pd*> ProtectionDomains::alloc_parent(const ibv_parent_domain_init_attr& attr) {
+Result<ibv_pd*> SoftwareContext::alloc_parent_domain(ibv_parent_domain_init_attr* attr) {
   // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC allows memory that a confidential guest shares
   // with its host. Only a device with IBV_DEVICE_CC_DMA_BOUNCE needs it. Other devices, like this one, use
   // plain memory.
   constexpr uint32_t kAllowUnprotected = 1 << 2;
   constexpr uint32_t kUnderstood =
       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | kAllowUnprotected;
-  if (!device_.made(attr.pd)) return fail(because(EINVAL, "pd is null, or none of this ibv_context"));
-  if ((attr.comp_mask & ~kUnderstood) != 0)
-    return fail(because(EOPNOTSUPP, "comp_mask {:#x}: bits {:#x} are unknown", attr.comp_mask,
-                        attr.comp_mask & ~kUnderstood));
-  if (attr.td != nullptr && !device_.made(attr.td))
+  if (!device_->made(attr->pd)) return fail(because(EINVAL, "pd is null, or none of this ibv_context"));
+  if ((attr->comp_mask & ~kUnderstood) != 0)
+    return fail(because(EOPNOTSUPP, "comp_mask {:#x}: bits {:#x} are unknown", attr->comp_mask,
+                        attr->comp_mask & ~kUnderstood));
+  if (attr->td != nullptr && !device_->made(attr->td))
     return fail(because(EINVAL, "td is none of this ibv_context"));
-  const bool allocates = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
-  if (allocates && (attr.alloc == nullptr || attr.free == nullptr))
+  const bool allocates = (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
+  if (allocates && (attr->alloc == nullptr || attr->free == nullptr))
     return fail(because(EINVAL, "alloc or free is null, and IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS is set"));
 
-  Pd& real = Pd::of(attr.pd);
+  Pd& real = Pd::of(attr->pd);
   auto state = std::make_shared<PdState>();
   state->id = real.id;
-  auto made = table_.make(std::move(state));
+  auto made = domains_.make(*device_, std::move(state));
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<Pd> pd = std::move(*made);
   pd->parent_of = &real;
   if (allocates) {
-    const bool has_context = (attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0;
-    pd->memory = std::make_unique<CustomMemory>(pd.get(), attr.alloc, attr.free,
-                                                has_context ? attr.pd_context : nullptr);
+    const bool has_context = (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0;
+    pd->memory = std::make_unique<CustomMemory>(pd.get(), attr->alloc, attr->free,
+                                                has_context ? attr->pd_context : nullptr);
   }
-  if (attr.td != nullptr) {
-    pd->thread = &Td::of(attr.td);
+  if (attr->td != nullptr) {
+    pd->thread = &Td::of(attr->td);
     ++pd->thread->users;
   }
   ++real.users;
-  return add(std::move(pd), real.handle);
+  pd->handle = real.handle;
+  return domains_.add(std::move(pd));
 }
 
-// ---- imports
-
-std::shared_ptr<PdState> ProtectionDomains::find(uint32_t handle) {
-  return table_.find_by_handle(handle, [](Pd& pd) { return pd.state; });
+Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  if (device_->is_gone()) return fail(EIO);
+  auto path = device_->resolve(*attr);
+  if (!path) return tl::unexpected(path.error());
+  // The kernel's rdma_create_user_ah() checks the route, too.
+  const auto checked = device_->engine()->home().routes().check(*path, transport::kNeighbourPatience);
+  if (!checked) return tl::unexpected(checked.error());
+  auto ah = address_handles_.make(*device_);
+  if (!ah) return tl::unexpected(ah.error());
+  (*ah)->pd = pd;
+  (*ah)->handle = device_->next_handle();
+  (*ah)->path = *path;
+  (*ah)->domain = &Pd::of(pd);
+  ++Pd::of(pd).users;
+  return address_handles_.add(std::move(*ah));
 }
 
-ibv_pd* ProtectionDomains::import(std::shared_ptr<PdState> state, uint32_t handle) {
-  return add(std::make_unique<Pd>(std::move(state)), handle);
+int SoftwareContext::destroy_ah(ibv_ah* ah) {
+  --Ah::of(ah).domain->users;
+  address_handles_.destroy(Ah::of(ah));
+  return 0;
+}
+
+// Writes the MAC address of the device's own netdev to `mac`, and 0xffff (no VLAN) to `vlan`, which may be
+// null. The adapter uses neither value: packets leave by UDP sockets, for which the kernel resolves
+// addresses.
+int SoftwareContext::resolve_eth_l2_from_gid(ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vlan) {
+  if (auto path = device_->resolve(*attr); !path) return path.error().code;
+  const auto now = device_->link();
+  if (now == nullptr) return ENODEV;
+  std::memcpy(mac, now->mac.data(), 6);
+  if (vlan != nullptr) *vlan = 0xffff;
+  return 0;
 }
 
 }  // namespace verbena::adapter

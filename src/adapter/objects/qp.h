@@ -8,22 +8,40 @@
 
 #include <infiniband/verbs.h>
 
+#include "adapter/engine/ethernet_link.h"
 #include "adapter/engine/shard.h"
 #include "adapter/objects/async_events.h"
-#include "adapter/objects/event_account.h"
-#include "adapter/objects/object_limit.h"
-#include "adapter/objects/open_device.h"
-#include "adapter/objects/raw_queue_pairs.h"
+#include "adapter/objects/object_table.h"
 #include "adapter/objects/send_batch.h"
-#include "adapter/objects/user_count.h"
 #include "adapter/transport/queue_pair.h"
 #include "base/cache_line.h"
-#include "base/intrusive_list.h"
 #include "base/spin_lock.h"
-#include "libraries/libibverbs/provider/provider.h"
 #include "wire/roce/path.h"
 
 namespace verbena::adapter {
+
+struct Qp;
+struct RwqIndTable;
+
+// The additional state of a QP of type IBV_QPT_RAW_PACKET.
+struct RawSide {
+  explicit RawSide(std::shared_ptr<engine::EthernetLink> ethernet)
+      : link(std::move(ethernet)), sender(*link) {}
+
+  const std::shared_ptr<engine::EthernetLink> link;
+  engine::EthernetLink::Sender sender;
+  RwqIndTable* table = nullptr;    // if set, received packets go to the queues of this table
+  std::atomic<uint32_t> flows{0};  // flow rules that steer to this QP
+
+  // Resumes reception if frames wait. Call after posting receive requests. `qp` owns this RawSide.
+  void after_receives(Qp& qp);
+  // Limits the sending rate to `rate` kilobits per second (0: no limit) and bursts to `burst` bytes (0: the
+  // default). REQUIRES: the caller holds the shard's lock (Shard::exclusively())
+  void limit_rate(Qp& qp, uint32_t rate, uint32_t burst);
+};
+
+// Fills in the raw-packet attributes of the device: flags, receive scaling, work queues and packet pacing.
+void fill_raw_packet_capabilities(ibv_device_attr_ex& attr);
 
 struct Cq;
 struct Pd;
@@ -60,18 +78,16 @@ struct MulticastBinding {
 
 // A handle of a queue pair, as the application knows it. The C struct is an ibv_qp_ex, whose first member is
 // an ibv_qp.
-struct alignas(kCacheLine) Qp : ExtendedQp {
+struct alignas(kCacheLine) Qp : ExtendedQp, TableEntry {
   Qp(OpenDevice& device, engine::Shard& on, std::shared_ptr<QpCore> shared);
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }
+  // Leaves the multicast groups of this handle and drops its pending events. If this is the last handle, also
+  // unregisters the queue pair: then no packet reaches it, and its CQs hold no completions of it.
+  void retire();
 
-  OpenDevice& owner;
   engine::Shard& shard;
-  ListHook owned;
-  provider::LiveObject live;
-  ObjectLimit::Place place;
   EventAccount account;
-  std::atomic<uint32_t> async_events_taken{0};
   AsyncEvents<kQpEvents.size()> async_events;
   std::unique_ptr<RawSide> raw;  // for raw packets only, else null
   const std::shared_ptr<QpCore> core;
@@ -98,6 +114,10 @@ struct alignas(kCacheLine) Qp : ExtendedQp {
 // Records the QP number, the device and the port for the error message about a failed call (concerning() in
 // base/failed_call.h). Returns `error`; records nothing if `error` is 0.
 int concerning_qp(const Qp& qp, int error);
+
+// Ends one attachment in the engine, when the QP is detached or destroyed. The caller removes `binding` from
+// qp.multicast. REQUIRES: the QP is attached
+void leave_group(Qp& qp, const MulticastBinding& binding);
 
 // Removes the QP's completions that the application has not polled from the QP's CQs. REQUIRES: the shard's
 // lock is held

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ibv_modify_qp(3) and ibv_query_qp(3).
-#include <algorithm>
 #include <optional>
 
 #include "adapter/objects/limits.h"
-#include "adapter/objects/mtu_values.h"
 #include "adapter/objects/queue_pairs.h"
 #include "adapter/queues/status_words.h"
 #include "adapter/transport/qp_state.h"

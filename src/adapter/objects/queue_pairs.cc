@@ -10,15 +10,11 @@
 #include "adapter/memory/window.h"
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/multicast.h"
-#include "adapter/objects/protection_domains.h"
-#include "adapter/objects/qp_creation.h"
-#include "adapter/objects/receive_work_queues.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/send_rules.h"
-#include "adapter/objects/shared_receive_queues.h"
 #include "adapter/objects/xrc_domain.h"
 #include "adapter/queues/status_words.h"
-#include "adapter/transport/queue_owners.h"
+#include "adapter/transport/forwarded_requests.h"
 #include "adapter/transport/rc.h"
 #include "adapter/transport/uc.h"
 #include "adapter/transport/ud.h"
@@ -348,35 +344,31 @@ void QueuePairs::fail_all() {
   }
 }
 
-void QueuePairs::retire(Qp& qp) {
-  for (const MulticastBinding& binding : qp.multicast) leave_group(qp, binding);
-  if (qp.core->remove(qp)) {
-    if (qp.xrcd != nullptr) Xrcd::of(qp.xrcd).domain->remove_target(qp.transport->config().qpn.value());
+void Qp::retire() {
+  for (const MulticastBinding& binding : multicast) leave_group(*this, binding);
+  if (core->remove(*this)) {
+    if (xrcd != nullptr) Xrcd::of(xrcd).domain->remove_target(transport->config().qpn.value());
     // All inside one section: another QP may get the number as soon as this one is removed.
-    qp.shard.exclusively([&] {
-      qp.shard.settle();
-      transport::QueueOwners* owners = qp.transport->config().owners;
-      if (owners != nullptr) owners->end(*qp.transport);
-      qp.shard.remove(*qp.transport);
-      memory::unbind_all(device_.keys(), qp.transport->bound_windows());
-      forget_completions(qp);
+    shard.exclusively([&] {
+      shard.settle();
+      transport::QueueOwners* owners = transport->config().owners;
+      if (owners != nullptr) owners->end(*transport);
+      shard.remove(*transport);
+      memory::unbind_all(owner.keys(), transport->bound_windows());
+      forget_completions(*this);
     });
-    device_.engine()->await_direct_accesses();
+    owner.engine()->await_direct_accesses();
   }
-  if (!device_.inherited()) qp.async_events.withdraw(device_.events());
+  if (!owner.inherited()) async_events.withdraw(owner.events());
 }
 
 std::string QueuePairs::users_of(const void* object) {
-  std::array<uint32_t, 3> first{};  // not a string: the table's lock is held
-  size_t count = 0;
-  table_.for_each([&](const Qp& qp) {
-    if (qp.pd != object && qp.send_cq != object && qp.recv_cq != object && qp.srq != object) return;
-    if (count++ < first.size()) first[count - 1] = qp.transport->config().qpn.value();
-  });
-  std::string names;
-  for (size_t i = 0; i < std::min(count, first.size()); ++i)
-    names += verbena::format("{}QP {:#08x}", i > 0 ? ", " : "", first[i]);
-  return count > first.size() ? names + ", ..." : names;
+  const auto number = [&](const Qp& qp) -> std::optional<uint32_t> {
+    if (qp.pd != object && qp.send_cq != object && qp.recv_cq != object && qp.srq != object)
+      return std::nullopt;
+    return qp.transport->config().qpn.value();
+  };
+  return table_.list_some(number, [](uint32_t qpn) { return verbena::format("QP {:#08x}", qpn); });
 }
 
 int QueuePairs::destroy(ibv_qp* abi_qp) {
@@ -385,10 +377,8 @@ int QueuePairs::destroy(ibv_qp* abi_qp) {
     return because(EBUSY, "it is in {} multicast groups (ibv_detach_mcast)", qp.multicast.size());
   if (qp.raw != nullptr && qp.raw->flows.load() != 0)
     return because(EBUSY, "{} flows lead to it (ibv_destroy_flow)", qp.raw->flows.load());
-  retire(qp);
-  // Waits until the application has acknowledged the events that it has taken (ibv_get_async_event(3)).
-  qp.account.await(abi_qp->events_completed, qp.async_events_taken, "ibv_destroy_qp", abi_qp,
-                   "ibv_ack_async_event");
+  qp.retire();
+  qp.async_events.await("ibv_destroy_qp", abi_qp);
   Pd* const pd = qp.pd;
   count_users(qp, -1);
   if (pd != nullptr) ++pd->users;  // until its memory is no longer in use

@@ -7,20 +7,46 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/objects/object_table.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/open_device.h"
 #include "adapter/objects/qp.h"
-#include "adapter/objects/qp_creation.h"
+#include "adapter/queues/work_queue.h"
+#include "base/result.h"
 
 namespace verbena::adapter {
+
+// Checks the requested capacities. Returns EINVAL if one exceeds the device's limit, else 0.
+int check_capacities(const ibv_qp_cap& cap);
+
+// Raises the requested capacities to those that a QP gets. The numbers of requests become powers of two.
+// max_inline_data becomes at least 16 bytes for each send gather entry, because inline data uses the space of
+// the gather list.
+void round_up(ibv_qp_cap& cap);
+
+// The send ring and the receive ring of a QP.
+struct QpRings {
+  queues::SendQueue send;
+  queues::RecvQueue recv;
+
+  // Allocates rings of the capacities `cap`, which round_up() has raised. The memory comes from `memory`, or
+  // from the system if `memory` is null.
+  static Result<QpRings> create(const ibv_qp_cap& cap, CustomMemory* memory);
+};
+
+// ---- the features of ibv_create_qp_ex(3) beyond ibv_create_qp(3)
+
+// Checks the additional fields that attr.comp_mask names. Returns EINVAL for values that every device
+// refuses, EOPNOTSUPP for features that this adapter lacks, else 0.
+int check_extras(const ibv_qp_init_attr_ex& attr);
+
+// Applies the additional fields to a new QP. REQUIRES: check_extras() returned 0, and qp.init is filled in
+void apply_extras(Qp& qp, const ibv_qp_init_attr_ex& attr);
 
 // Creates and owns the queue pairs of a context. Creation is in queue_pairs.cc and raw_queue_pairs.cc, modify
 // and query are in queue_pair_attributes.cc. Thread-safe.
 class QueuePairs {
  public:
   explicit QueuePairs(OpenDevice& device) : device_(device) {}
-  ~QueuePairs() {
-    table_.destroy_all([&](Qp& qp) { retire(qp); });
-  }
 
   // Creates a QP of any type, and writes the granted capacities back to attr.cap.
   Result<ibv_qp*> create(ibv_qp_init_attr_ex& attr);
@@ -73,11 +99,6 @@ class QueuePairs {
   int check_attributes(const Qp& qp, const ibv_qp_attr& attr, int mask) const;
   int check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const;
   Result<void> apply(Qp& qp, const ibv_qp_attr& attr, int mask);
-
-  // Leaves the multicast groups of the handle `qp` and drops its pending events. Called before the handle is
-  // destroyed. If `qp` is the last handle, also unregisters the queue pair: then no packet reaches it, and
-  // its CQs hold no completions of it.
-  void retire(Qp& qp);
 
   OpenDevice& device_;
   ObjectTable<Qp> table_;

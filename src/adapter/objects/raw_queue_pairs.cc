@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs for raw Ethernet frames (IBV_QPT_RAW_PACKET).
-#include "adapter/objects/raw_queue_pairs.h"
-
 #include <algorithm>
 
 #include "adapter/objects/completion_queues.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/protection_domains.h"
-#include "adapter/objects/qp_creation.h"
+#include "adapter/objects/objects.h"
+#include "adapter/objects/qp.h"
 #include "adapter/objects/queue_pairs.h"
-#include "adapter/objects/receive_work_queues.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/raw.h"

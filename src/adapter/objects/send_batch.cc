@@ -5,11 +5,9 @@
 #include <cstring>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/memory/placement.h"
-#include "adapter/objects/address_handles.h"
+#include "adapter/memory/region.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/memory_windows.h"
-#include "adapter/objects/protection_domains.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/qp.h"
 #include "adapter/objects/send_request.h"
 #include "adapter/transport/gather.h"

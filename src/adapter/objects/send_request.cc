@@ -6,9 +6,7 @@
 #include <cstring>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/objects/address_handles.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/protection_domains.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/queues/status_words.h"
 #include "adapter/transport/gather.h"

@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/objects/address_handles.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/qp.h"
 #include "adapter/queues/work_queue.h"
 

@@ -7,35 +7,16 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/queues/flush_request.h"
+#include "adapter/queues/work_queue.h"
+#include "adapter/transport/qp_state.h"
 
 namespace verbena::adapter {
 
-// Transport services as bits, for sets of services in kSendRules.
-enum ServiceBit : uint8_t {
-  kRcService = 1 << 0,
-  kUcService = 1 << 1,
-  kUdService = 1 << 2,
-  kXrcService = 1 << 3,  // IBV_QPT_XRC_SEND; an XRC_RECV QP posts nothing
-  kRawService = 1 << 4,
-};
-
-constexpr uint8_t service_bit(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RC:
-      return kRcService;
-    case IBV_QPT_UC:
-      return kUcService;
-    case IBV_QPT_UD:
-      return kUdService;
-    case IBV_QPT_XRC_SEND:
-      return kXrcService;
-    case IBV_QPT_RAW_PACKET:
-      return kRawService;
-    default:
-      return 0;
-  }
-}
+using transport::kRawService;
+using transport::kRcService;
+using transport::kUcService;
+using transport::kUdService;
+using transport::service_bit;
 
 // The operands of a request besides its data.
 enum class Operand : uint8_t {
@@ -76,74 +57,39 @@ struct SendRule {
 
 inline constexpr size_t kSendOpcodes = IBV_WR_ATOMIC_WRITE + 1;
 
-// The rules of all opcodes, indexed by enum ibv_wr_opcode.
+// The rules of all opcodes, indexed by enum ibv_wr_opcode. TSO needs a network adapter that segments, and a
+// driver's own opcode needs that driver.
 inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
-  constexpr uint8_t kReliable = kRcService | kXrcService;
+  constexpr uint8_t kReliable = kRcService | transport::kXrcSendService;  // an XRC target posts nothing
   constexpr uint8_t kConnected = kReliable | kUcService;
   constexpr uint8_t kImmediate = kConnected | kUdService;
   constexpr uint8_t kAll = kImmediate | kRawService;
   constexpr uint8_t kUnreliable = kUcService | kUdService;
+  using O = Operand;
+  using D = Data;
   std::array<SendRule, kSendOpcodes> rules{};
-  rules[IBV_WR_RDMA_WRITE] = {.services = kConnected,
-                              .executed = kConnected,
-                              .fails = kUdService,
-                              .operand = Operand::kRemote,
-                              .operation = IBV_QP_EX_WITH_RDMA_WRITE};
-  rules[IBV_WR_RDMA_WRITE_WITH_IMM] = {.services = kConnected,
-                                       .executed = kConnected,
-                                       .fails = kUdService,
-                                       .operand = Operand::kRemote,
-                                       .operation = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
-  rules[IBV_WR_SEND] = {.services = kAll, .executed = kAll, .operation = IBV_QP_EX_WITH_SEND};
-  rules[IBV_WR_SEND_WITH_IMM] = {
-      .services = kImmediate, .executed = kImmediate, .operation = IBV_QP_EX_WITH_SEND_WITH_IMM};
-  rules[IBV_WR_RDMA_READ] = {.services = kReliable,
-                             .executed = kReliable,
-                             .fails = kUnreliable,
-                             .operand = Operand::kRemote,
-                             .data = Data::kReceived,
-                             .operation = IBV_QP_EX_WITH_RDMA_READ};
-  rules[IBV_WR_ATOMIC_CMP_AND_SWP] = {.services = kReliable,
-                                      .executed = kReliable,
-                                      .fails = kUnreliable,
-                                      .operand = Operand::kAtomic,
-                                      .data = Data::kOriginal,
-                                      .operation = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP};
-  rules[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.services = kReliable,
-                                        .executed = kReliable,
-                                        .fails = kUnreliable,
-                                        .operand = Operand::kAtomic,
-                                        .data = Data::kOriginal,
-                                        .operation = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
-  rules[IBV_WR_LOCAL_INV] = {.services = kConnected,
-                             .executed = kConnected,
-                             .operand = Operand::kInvalidate,
-                             .data = Data::kNone,
-                             .operation = IBV_QP_EX_WITH_LOCAL_INV};
-  rules[IBV_WR_BIND_MW] = {.services = kConnected,
-                           .executed = kConnected,
-                           .operand = Operand::kWindow,
-                           .data = Data::kNone,
-                           .operation = IBV_QP_EX_WITH_BIND_MW};
-  rules[IBV_WR_SEND_WITH_INV] = {.services = kConnected,
-                                 .executed = kReliable,
-                                 .fails = kUdService,
-                                 .operand = Operand::kInvalidate,
-                                 .operation = IBV_QP_EX_WITH_SEND_WITH_INV};
-  // TSO needs a network adapter that segments, and a driver's own opcode needs that driver.
-  rules[IBV_WR_TSO] = {.services = kUdService | kRawService, .executed = 0, .operation = IBV_QP_EX_WITH_TSO};
-  rules[IBV_WR_DRIVER1] = {.services = kAll, .executed = 0};
-  rules[IBV_WR_ATOMIC_WRITE] = {.services = kReliable,
-                                .executed = kReliable,
-                                .fails = kUnreliable,
-                                .operand = Operand::kRemote,
-                                .data = Data::kWord,
-                                .operation = IBV_QP_EX_WITH_ATOMIC_WRITE};
-  rules[queues::kFlushOpcode] = {.services = kReliable,
-                                 .executed = kReliable,
-                                 .operand = Operand::kFlush,
-                                 .data = Data::kNone,
-                                 .operation = queues::kFlushOperation};
+  // services, executed, fails, operand, data, operation
+  rules[IBV_WR_RDMA_WRITE] = {kConnected, kConnected, kUdService,
+                              O::kRemote, D::kSent,   IBV_QP_EX_WITH_RDMA_WRITE};
+  rules[IBV_WR_RDMA_WRITE_WITH_IMM] = {kConnected, kConnected, kUdService,
+                                       O::kRemote, D::kSent,   IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
+  rules[IBV_WR_SEND] = {kAll, kAll, 0, O::kNone, D::kSent, IBV_QP_EX_WITH_SEND};
+  rules[IBV_WR_SEND_WITH_IMM] = {kImmediate, kImmediate, 0, O::kNone, D::kSent, IBV_QP_EX_WITH_SEND_WITH_IMM};
+  rules[IBV_WR_RDMA_READ] = {kReliable,  kReliable,    kUnreliable,
+                             O::kRemote, D::kReceived, IBV_QP_EX_WITH_RDMA_READ};
+  rules[IBV_WR_ATOMIC_CMP_AND_SWP] = {kReliable,  kReliable,    kUnreliable,
+                                      O::kAtomic, D::kOriginal, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP};
+  rules[IBV_WR_ATOMIC_FETCH_AND_ADD] = {kReliable,  kReliable,    kUnreliable,
+                                        O::kAtomic, D::kOriginal, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
+  rules[IBV_WR_LOCAL_INV] = {kConnected, kConnected, 0, O::kInvalidate, D::kNone, IBV_QP_EX_WITH_LOCAL_INV};
+  rules[IBV_WR_BIND_MW] = {kConnected, kConnected, 0, O::kWindow, D::kNone, IBV_QP_EX_WITH_BIND_MW};
+  rules[IBV_WR_SEND_WITH_INV] = {kConnected,     kReliable, kUdService,
+                                 O::kInvalidate, D::kSent,  IBV_QP_EX_WITH_SEND_WITH_INV};
+  rules[IBV_WR_TSO] = {kUdService | kRawService, 0, 0, O::kNone, D::kSent, IBV_QP_EX_WITH_TSO};
+  rules[IBV_WR_DRIVER1] = {kAll, 0, 0, O::kNone, D::kSent, 0};
+  rules[IBV_WR_ATOMIC_WRITE] = {kReliable,  kReliable, kUnreliable,
+                                O::kRemote, D::kWord,  IBV_QP_EX_WITH_ATOMIC_WRITE};
+  rules[queues::kFlushOpcode] = {kReliable, kReliable, 0, O::kFlush, D::kNone, queues::kFlushOperation};
   return rules;
 }();
 

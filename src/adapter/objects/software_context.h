@@ -3,35 +3,27 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "adapter/objects/address_handles.h"
+#include "adapter/objects/async_events.h"
 #include "adapter/objects/command_file.h"
-#include "adapter/objects/completion_channels.h"
-#include "adapter/objects/completion_counters.h"
 #include "adapter/objects/completion_queues.h"
-#include "adapter/objects/counters.h"
-#include "adapter/objects/device_memory.h"
-#include "adapter/objects/dma_handles.h"
-#include "adapter/objects/flows.h"
-#include "adapter/objects/link_watch.h"
-#include "adapter/objects/memory_regions.h"
-#include "adapter/objects/memory_windows.h"
+#include "adapter/objects/limits.h"
+#include "adapter/objects/object_table.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/open_device.h"
-#include "adapter/objects/protection_domains.h"
 #include "adapter/objects/queue_pairs.h"
-#include "adapter/objects/receive_work_queues.h"
-#include "adapter/objects/shared_receive_queues.h"
-#include "adapter/objects/xrc_domain.h"
 #include "base/own_fd.h"
 #include "control/model/link.h"
 #include "libraries/libibverbs/provider/provider.h"
 
 namespace verbena::adapter {
 
-// An opened device of the software adapter. Passes each verbs call on to the class for that kind of object.
-// The class makes the checks that the kernel would make, owns the objects and calls the engine. Thread-safe.
-class SoftwareContext : public provider::Context {
+// An opened device of the software adapter: makes the checks that the kernel would make, owns the objects and
+// calls the engine. Each call is in the file of its kind of object, for example create_ah() in
+// address_handles.cc. Thread-safe.
+class SoftwareContext : public provider::Context, private engine::LinkListener {
  public:
   static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);
   // Opens a context that shares the objects of the command file `file` (ibv_import_device(3)). On success the
@@ -138,30 +130,57 @@ class SoftwareContext : public provider::Context {
   static Result<std::unique_ptr<SoftwareContext>> make(const control::Link& link, uint64_t guid,
                                                        std::shared_ptr<CommandFile> file);
 
+  // Posts events of the port, GID changes, and IBV_EVENT_DEVICE_FATAL when the link is deleted. After a
+  // deletion, as when the kernel removes a device, posted requests are flushed, and most calls that create or
+  // modify objects return EIO. Objects that exist can still be destroyed.
+  void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
+  void on_device_gone();
+  // Fills in the memory attributes of the device: limits, on-demand paging and the size of device memory.
+  void fill_memory_attributes(ibv_device_attr_ex& attr) const;
+  // Enters the registration into the key table and creates the application's ibv_mr for it. REQUIRES:
+  // registration->region is filled in
+  Result<ibv_mr*> enter_mr(std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr);
+  ibv_mr* add_mr(std::unique_ptr<Mr> mr, std::shared_ptr<Registration> registration, ibv_pd* pd, void* addr,
+                 uint32_t handle);
+  ibv_dm* add_dm(std::shared_ptr<DeviceMemory> memory, uint32_t handle);
+  // Imports memory that another process has allocated in this context's command file. Returns ENOENT if no
+  // memory in the file has this handle.
+  Result<ibv_dm*> import_foreign_dm(uint32_t handle);
+  Result<Cq*> make_cq(const ibv_cq_init_attr_ex& attr);
+  // Lists up to three regions of this PD for an error message, as "MR with lkey 0x11, MR with lkey 0x12".
+  std::string regions_of(const ibv_pd* pd);
+  // Returns EBUSY, and records for the error message which objects use this one. `users` lists some of them;
+  // it is empty if they are of kinds that are not searched.
+  template <class Abi>
+  static int say_busy(const Abi* object, const std::string& users) {
+    return say_busy_object(provider::name_of(provider::kind_of(object)), object, users);
+  }
+  static int say_busy_object(const char* kind, const void* object, const std::string& users);
+
   const std::unique_ptr<OpenDevice> device_;
   OwnFd imported_fd_;  // set if the context was imported; else the command file owns cmd_fd
 
   // Objects that the application has not destroyed are destroyed with the context. C++ destroys the members
   // in reverse order, so an object is destroyed after the objects that use it. The destructor does not wait
   // for acknowledgements of events, because a program that closes a device no longer acknowledges them.
-  ThreadDomains threads_;
-  ProtectionDomains domains_;
-  DeviceMemories device_memories_;
-  DmaHandles dma_handles_;
-  MemoryRegions regions_;
-  MemoryWindows windows_;
-  CompletionChannels channels_;
-  CompletionQueues completion_queues_;
-  AddressHandles address_handles_;
-  XrcDomainHandles xrc_domains_;
-  SharedReceiveQueues shared_queues_;
-  CounterSets counters_;
-  CompletionCounters completion_counters_;
-  ReceiveWorkQueues work_queues_;
-  IndirectionTables indirection_tables_;
+  ObjectTable<Td> threads_;
+  ObjectTable<Pd> domains_{object_limits().pds};
+  ObjectTable<Dm> device_memories_;
+  ObjectTable<Dmah> dma_handles_;
+  ObjectTable<Mr> regions_{object_limits().mrs};
+  ObjectTable<Mw> windows_{object_limits().mws};
+  ObjectTable<CompChannel> channels_;
+  ObjectTable<Cq> completion_queues_{object_limits().cqs};
+  ObjectTable<Ah> address_handles_{object_limits().ahs};
+  ObjectTable<Xrcd> xrc_domains_;
+  ObjectTable<Srq> shared_queues_{object_limits().srqs};
+  ObjectTable<Counters> counters_;
+  ObjectTable<CompletionCounter> completion_counters_{object_limits().comp_counters};
+  ObjectTable<Wq> work_queues_{object_limits().wqs};
+  ObjectTable<RwqIndTable> indirection_tables_{object_limits().rwq_tables};
   QueuePairs queue_pairs_;
-  Flows flows_;
-  LinkWatch link_watch_;
+  ObjectTable<Flow> flows_;
+  AsyncEvents<kPortEvents.size()> port_events_;
 };
 
 }  // namespace verbena::adapter

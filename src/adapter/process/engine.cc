@@ -2,20 +2,19 @@
 #include "adapter/process/engine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <mutex>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include "adapter/engine/secret.h"
-#include "adapter/engine/shard_dealing.h"
-#include "adapter/process/host_addresses.h"
 #include "adapter/process/max_regions.h"
 #include "base/at_exit.h"
 #include "base/detached_thread.h"
@@ -63,6 +62,44 @@ thread_local Dealt dealt;
 uint64_t next_engine() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The link-local addresses of this host's interfaces, as the kernel reports them.
+std::vector<roce::Address> assigned_link_local() {
+  std::vector<roce::Address> assigned;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return assigned;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET6) continue;
+    roce::Address address;
+    std::memcpy(address.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr,
+                address.bytes.size());
+    if (address.is_link_local()) assigned.push_back(address);
+  }
+  ::freeifaddrs(list);
+  return assigned;
+}
+
+// The GIDs of this host's links.
+struct HostAddresses {
+  // Of links that are up. A default GID is made from a MAC address, and the host may not have it as an
+  // address: packets to it then do not arrive. So a link-local GID counts only if an interface has that
+  // address.
+  std::vector<roce::Address> reachable;
+  std::vector<roce::Address> unreachable;  // all others
+};
+
+HostAddresses host_addresses(const std::vector<control::Link>& links) {
+  const std::vector<roce::Address> assigned = assigned_link_local();
+  HostAddresses addresses;
+  for (const control::Link& link : links) {
+    for (const control::GidEntry& entry : link.gids) {
+      const bool is_assigned =
+          !entry.gid.is_link_local() || std::ranges::find(assigned, entry.gid) != assigned.end();
+      (link.up && is_assigned ? addresses.reachable : addresses.unreachable).push_back(entry.gid);
+    }
+  }
+  return addresses;
 }
 
 }  // namespace

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/queues/event_channel.h"
 
-#include <mutex>
-#include <utility>
-
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/eventfd.h>

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "adapter/queues/tag_list.h"
-
 namespace verbena::queues {
 
 SharedReceiveQueue::SharedReceiveQueue(const Config& config, RecvQueue ring, std::unique_ptr<TagList> tags)
@@ -74,6 +72,96 @@ Result<void> SharedReceiveQueue::exchange(RecvQueue& ring) {
   ring_.replace(std::move(ring));
   capacity_.store(ring_.capacity(), std::memory_order_relaxed);
   return {};
+}
+
+namespace {
+
+// A handle has the place in its low bits, and above them how often the place has been used.
+constexpr uint32_t kPlaceBits = 16;
+constexpr uint32_t kPlaces = 1u << kPlaceBits;
+
+}  // namespace
+
+Result<std::unique_ptr<TagList>> TagList::create(uint32_t most) {
+  if (most == 0 || most > kPlaces) return fail(EINVAL);
+  auto entries = MappedArray::create(size_t{most} * sizeof(Entry));
+  if (!entries) return tl::unexpected(entries.error());
+  return std::unique_ptr<TagList>(new TagList(std::move(*entries), most));
+}
+
+uint32_t TagList::free_place() {
+  if (first_free_ != kNone) {
+    const uint32_t place = first_free_;
+    first_free_ = at(place).next;
+    return place;
+  }
+  return fresh_ < max_ ? fresh_++ : kNone;
+}
+
+Result<uint32_t> TagList::add(const Buffer& buffer) {
+  const uint32_t place = free_place();
+  if (place == kNone) return fail(ENOMEM);
+  Entry& entry = at(place);
+  entry.tag = buffer.tag;
+  entry.mask = buffer.mask;
+  entry.used = true;
+  entry.waits = !is_synchronized();
+  entry.receive.wqe.wr_id = buffer.wr_id;
+  entry.receive.wqe.num_sge = static_cast<uint32_t>(buffer.list.size());
+  std::copy(buffer.list.begin(), buffer.list.end(), entry.receive.list);
+  entry.previous = last_;
+  entry.next = kNone;
+  (last_ == kNone ? first_ : at(last_).next) = place;
+  last_ = place;
+  return entry.generation << kPlaceBits | place;
+}
+
+bool TagList::remove(uint32_t handle) {
+  const uint32_t place = handle % kPlaces;
+  if (place >= fresh_) return false;
+  const Entry& entry = at(place);
+  if (!entry.used || (entry.generation << kPlaceBits | place) != handle) return false;
+  unlink(place);
+  return true;
+}
+
+void TagList::unlink(uint32_t place) {
+  Entry& entry = at(place);
+  (entry.previous == kNone ? first_ : at(entry.previous).next) = entry.next;
+  (entry.next == kNone ? last_ : at(entry.next).previous) = entry.previous;
+  entry.used = false;
+  ++entry.generation;
+  entry.next = first_free_;
+  first_free_ = place;
+}
+
+uint32_t TagList::search(uint64_t tag) const {
+  for (uint32_t place = first_; place != kNone; place = at(place).next) {
+    const Entry& entry = at(place);
+    if (!entry.waits && (tag & entry.mask) == entry.tag) return place;
+  }
+  return kNone;
+}
+
+const RecvWqe* TagList::find(uint64_t tag) const {
+  const uint32_t place = search(tag);
+  return place == kNone ? nullptr : &at(place).receive.wqe;
+}
+
+bool TagList::take(uint64_t tag, HeldReceive& into) {
+  const uint32_t place = search(tag);
+  if (place == kNone) return false;
+  const HeldReceive& receive = at(place).receive;
+  into.wqe = receive.wqe;
+  std::copy_n(receive.list, receive.wqe.num_sge, into.list);
+  unlink(place);
+  return true;
+}
+
+void TagList::synchronize(uint32_t handled) {
+  handled_ = handled;
+  if (!is_synchronized()) return;
+  for (uint32_t place = first_; place != kNone; place = at(place).next) at(place).waits = false;
 }
 
 }  // namespace verbena::queues

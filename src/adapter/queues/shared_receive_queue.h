@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include <infiniband/verbs.h>
 
 #include "adapter/memory/region.h"
 #include "adapter/queues/completion_queue.h"
+#include "adapter/queues/mapped_array.h"
 #include "adapter/queues/work_queue.h"
 #include "base/cache_line.h"
 #include "base/result.h"
@@ -103,6 +106,122 @@ class SharedReceiveQueue {
   std::atomic<uint32_t> capacity_;  // of ring_
   const std::unique_ptr<TagList> tags_;
   std::atomic<uint32_t> limit_{0};
+};
+
+// Finds a process's shared receive queues for XRC by their SRQ numbers. A number has 24 bits: a slot of the
+// process and an index, like a QPN. The slot tells other processes which process owns the queue. For the
+// holder of the lock of the shard with this slot.
+class SharedReceiveQueueTable {
+ public:
+  static constexpr uint32_t kIndexBits = 14;
+  static constexpr uint32_t kMax = 1u << kIndexBits;
+
+  explicit SharedReceiveQueueTable(uint32_t slot) : slot_(slot) {}
+
+  // Reserves a number that no queue has, and that was unused for as long as possible; never 0. Errors: ENOMEM
+  // if all numbers are reserved.
+  Result<uint32_t> reserve() {
+    if (entries_.empty()) entries_.resize(kMax);
+    for (uint32_t tried = 0; tried < kMax; ++tried) {
+      next_ = (next_ + 1) % kMax;
+      const uint32_t number = slot_ << kIndexBits | next_;
+      if (number == 0 || entries_[next_].reserved) continue;
+      entries_[next_].reserved = true;
+      return number;
+    }
+    return fail(ENOMEM);
+  }
+  // Adds a queue, whose number was reserved.
+  void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMax].queue = &queue; }
+  void remove(uint32_t number) { entries_[number % kMax] = {}; }
+
+  static uint32_t slot_of(uint32_t number) { return number >> kIndexBits; }
+  // Whether the number belongs to this process; the queue need not exist.
+  bool is_own(uint32_t number) const { return slot_of(number) == slot_; }
+
+  SharedReceiveQueue* find(uint32_t number) const {
+    if (!is_own(number) || entries_.empty()) return nullptr;
+    return entries_[number % kMax].queue;
+  }
+
+ private:
+  struct Entry {
+    SharedReceiveQueue* queue = nullptr;
+    bool reserved = false;
+  };
+  const uint32_t slot_;
+  uint32_t next_ = 0;
+  std::vector<Entry> entries_;  // empty until the first reserve()
+};
+
+// The tagged buffers of a shared receive queue for tag matching (ibv_post_srq_ops(3)), in the order in which
+// they were added. A message goes to the oldest buffer that has the message's tag under the buffer's mask.
+//
+// A message that matches no buffer is unexpected, and the application handles it. The application may be
+// about to add a buffer for this very message. So buffers that are added before the application has handled
+// all unexpected messages match nothing until it has (synchronize()).
+//
+// For the shard's lock holder. Allocates nothing after its creation.
+class TagList {
+ public:
+  struct Buffer {
+    uint64_t tag;
+    uint64_t mask;  // a message matches if its tag under this mask is `tag`
+    uint64_t wr_id;
+    std::span<const ibv_sge> list;
+  };
+
+  static Result<std::unique_ptr<TagList>> create(uint32_t most);
+
+  uint32_t capacity() const { return max_; }
+
+  // Appends a buffer. Returns its handle for remove(). Errors: ENOMEM if the list is full. REQUIRES:
+  // buffer.list.size() <= kMaxSge
+  Result<uint32_t> add(const Buffer& buffer);
+  // Removes the buffer with this handle. Returns false if there is none, for example because a message has
+  // taken it.
+  bool remove(uint32_t handle);
+
+  // Moves the oldest buffer that matches the tag to `into`. Returns false if there is none.
+  bool take(uint64_t tag, HeldReceive& into);
+  // Returns the request of the buffer that take() would take, so that the caller learns its size; nullptr if
+  // none matches.
+  const RecvWqe* find(uint64_t tag) const;
+
+  // Counts a message that no buffer matched.
+  void count_unexpected() { ++unexpected_; }
+  // The application has handled `handled` unexpected messages since the list was created, modulo 2^32. If
+  // these are all, buffers that wait match from now on.
+  void synchronize(uint32_t handled);
+  bool is_synchronized() const { return handled_ == unexpected_; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Entry {
+    uint64_t tag;
+    uint64_t mask;
+    uint32_t next;
+    uint32_t previous;
+    uint32_t generation;  // how often the entry was used: makes its handles different
+    bool used;
+    bool waits;  // matches nothing until synchronize()
+    HeldReceive receive;
+  };
+
+  TagList(MappedArray entries, uint32_t most) : entries_(std::move(entries)), max_(most) {}
+  Entry& at(uint32_t place) const { return reinterpret_cast<Entry*>(entries_.data())[place]; }
+  uint32_t search(uint64_t tag) const;
+  uint32_t free_place();
+  void unlink(uint32_t place);
+
+  MappedArray entries_;
+  const uint32_t max_;
+  uint32_t first_ = kNone;
+  uint32_t last_ = kNone;
+  uint32_t first_free_ = kNone;  // used places that are free again, linked by `next`
+  uint32_t fresh_ = 0;           // places from here on have never been used
+  uint32_t unexpected_ = 0;
+  uint32_t handled_ = 0;
 };
 
 }  // namespace verbena::queues

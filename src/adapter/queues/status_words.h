@@ -90,22 +90,11 @@ constexpr const char* send_opcode_name(uint32_t opcode) {
 }
 
 constexpr const char* name_of(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RC:
-      return "RC";
-    case IBV_QPT_UC:
-      return "UC";
-    case IBV_QPT_UD:
-      return "UD";
-    case IBV_QPT_RAW_PACKET:
-      return "RAW_PACKET";
-    case IBV_QPT_XRC_SEND:
-      return "XRC_SEND";
-    case IBV_QPT_XRC_RECV:
-      return "XRC_RECV";
-    default:
-      return "this type of queue pair";
-  }
+  constexpr const char* kTypes[] = {nullptr, nullptr, "RC",         "UC",       "UD",      nullptr,
+                                    nullptr, nullptr, "RAW_PACKET", "XRC_SEND", "XRC_RECV"};
+  static_assert(IBV_QPT_RC == 2 && IBV_QPT_RAW_PACKET == 8 && IBV_QPT_XRC_RECV + 1 == std::size(kTypes));
+  const char* const name = type < std::size(kTypes) ? kTypes[type] : nullptr;
+  return name != nullptr ? name : "this type of queue pair";
 }
 
 // Names of QP states as in iproute2, indexed by enum ibv_qp_state.

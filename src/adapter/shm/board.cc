@@ -184,12 +184,14 @@ std::optional<ShownKey> find_key(const Board& board, uint32_t rkey) {
   return shown(decode_key(found.words), generation_of(board.keys, found));
 }
 
-std::optional<uint64_t> find_lender(const Board& board, const Lender& lender) {
-  if (lender.qpn == 0) return std::nullopt;
-  const Found found = find(board.qps, lender.qpn, lender.qpn);
+std::optional<uint64_t> find_connected(const Board& board, const transport::Connection& connection) {
+  const uint32_t qpn = connection.from.value();
+  if (qpn == 0) return std::nullopt;
+  const Found found = find(board.qps, qpn, qpn);
   if (found.line == nullptr) return std::nullopt;
   const BoardQp qp = decode_qp(found.words);
-  if (qp.destination != lender.to || qp.send_psn != lender.first_psn) return std::nullopt;
+  if (qp.destination != connection.to.value() || qp.send_psn != connection.first_psn.value())
+    return std::nullopt;
   return generation_of(board.qps, found);
 }
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "adapter/memory/opening.h"
+#include "adapter/memory/region.h"
 #include "base/cache_line.h"
 
 namespace verbena::shm {
@@ -138,15 +138,9 @@ struct ShownKey {
 };
 std::optional<ShownKey> find_key(const Board& board, uint32_t rkey);
 
-// A QP of the owner's that has lent what it sends to another process's, which is to fetch it.
-struct Lender {
-  uint32_t qpn = 0;  // of the owner
-  uint32_t to = 0;
-  uint32_t first_psn = 0;  // that it began with
-};
-// If it is connected so now: what was lent is still there. The answer is another after the QP has been
-// changed.
-std::optional<uint64_t> find_lender(const Board& board, const Lender& lender);
+// Whether the owner's QP `connection.from` still has this connection: then what it left for rendezvous is
+// there. The answer differs after the QP has been changed.
+std::optional<uint64_t> find_connected(const Board& board, const transport::Connection& connection);
 
 struct FoundAccess {
   uint64_t at = 0;  // where in the owner's memory the request's bytes lie

@@ -4,8 +4,8 @@
 #include <memory>
 #include <span>
 
-#include "adapter/transport/direct_access.h"
 #include "adapter/transport/packet_io.h"
+#include "adapter/transport/route.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "observe/capture/ring_file.h"

@@ -22,11 +22,9 @@ bool LentMemory::take(ConstBytes list) {
   return bytes_ > 0;
 }
 
-bool LentMemory::fetch(const transport::Lender& lender, std::span<const ConstBytes> to) {
+bool LentMemory::fetch(const transport::Connection& connection, std::span<const ConstBytes> to) {
   if (memory_ == nullptr) return false;
-  const bool done = memory_->fetch(
-      {.qpn = lender.from.value(), .to = lender.to.value(), .first_psn = lender.first_psn.value()},
-      std::span(pieces_).first(count_), to);
+  const bool done = memory_->fetch(connection, std::span(pieces_).first(count_), to);
   if (!done) tell();
   return done;
 }

@@ -29,7 +29,7 @@ class LentMemory final : public transport::LentPayload {
   bool take(ConstBytes list);
 
   uint32_t bytes() const override { return bytes_; }
-  bool fetch(const transport::Lender& lender, std::span<const ConstBytes> to) override;
+  bool fetch(const transport::Connection& connection, std::span<const ConstBytes> to) override;
 
  private:
   void tell() const {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <memory>
 
-#include "adapter/memory/key_publisher.h"
+#include "adapter/memory/key_table.h"
 #include "adapter/shm/access_watch.h"
 #include "adapter/shm/board.h"
 #include "adapter/transport/queue_pair.h"

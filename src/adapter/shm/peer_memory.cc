@@ -355,10 +355,10 @@ bool PeerMemory::copy_long(uint64_t at, uint64_t bytes, std::span<const ConstByt
 }
 
 // What is found there is what was lent if the QP is the same afterwards: its requests end no sooner.
-bool PeerMemory::fetch(const shm::Lender& lender, std::span<const shm::LentPiece> from,
+bool PeerMemory::fetch(const transport::Connection& connection, std::span<const shm::LentPiece> from,
                        std::span<const ConstBytes> to) {
   if (!can_fetch()) return false;
-  const auto found = shm::find_lender(*board_, lender);
+  const auto found = shm::find_connected(*board_, connection);
   if (!found) return false;
   Cookie cookie;
   Vectors here, there;
@@ -376,7 +376,7 @@ bool PeerMemory::fetch(const shm::Lender& lender, std::span<const shm::LentPiece
   if (moved < 0 && (errno == EPERM || errno == ENOSYS)) knows_by_number_ = false;
   if (moved != static_cast<long>(expected) || cookie.bytes != cookie_.bytes) return false;
   shm::LaneFormat::full_fence();
-  return shm::find_lender(*board_, lender) == found;
+  return shm::find_connected(*board_, connection) == found;
 }
 
 bool PeerMemory::write_there(uint64_t at, uint64_t bytes, std::span<const ConstBytes> from) const {

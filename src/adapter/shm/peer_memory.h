@@ -14,7 +14,7 @@
 #include "adapter/shm/own_board.h"
 #include "adapter/shm/read_ways.h"
 #include "adapter/shm/visit.h"
-#include "adapter/transport/direct_access.h"
+#include "adapter/transport/route.h"
 #include "base/bytes.h"
 #include "base/own_fd.h"
 #include "control/protocol/status_page.h"
@@ -91,7 +91,8 @@ class PeerMemory {
   // Whether what its process lends is fetched; the kernel may refuse at any time.
   bool can_fetch() const { return memory_ && knows_by_number_; }
   // Fetches what a QP of the process has lent. False: the QP has been changed, or there is no such memory.
-  bool fetch(const shm::Lender& lender, std::span<const shm::LentPiece> from, std::span<const ConstBytes> to);
+  bool fetch(const transport::Connection& connection, std::span<const shm::LentPiece> from,
+             std::span<const ConstBytes> to);
 
   // Some of it is mapped. It is to be asked now and then to drop what is not used any more.
   bool has_mappings() const { return !mapped_.empty(); }

@@ -4,7 +4,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <tuple>
+
+namespace verbena::congestion {
+class Flow;
+}
 
 namespace verbena::transport {
 
@@ -37,14 +42,44 @@ enum QpCounter : uint8_t {
   kRetriesExceeded,
   kRnrRetriesExceeded,
   kFirstMoreCounter,
-  kSentOctets = kFirstMoreCounter,  // from IP header to ICRC (octets.h)
+  kSentOctets = kFirstMoreCounter,  // from IP header to ICRC (packet_io.h)
   kReceivedOctets,
   kMarkedPackets,    // received with a switch's congestion mark (ECN)
   kNoticesSent,      // congestion notification packets (CNPs)
   kNoticesReceived,  // CNPs
   kQpCounterCount,
 };
-const char* qp_counter_name(QpCounter counter);
+inline constexpr std::array kQpCounterNames = {"sent_packets",
+                                               "sent_bytes",
+                                               "received_packets",
+                                               "received_bytes",
+                                               "retransmitted_packets",
+                                               "duplicate_requests",
+                                               "out_of_sequence",
+                                               "sequence_naks_sent",
+                                               "rnr_naks_sent",
+                                               "error_naks_sent",
+                                               "sequence_naks_received",
+                                               "rnr_naks_received",
+                                               "error_naks_received",
+                                               "local_ack_timeouts",
+                                               "implied_losses",
+                                               "dropped_datagrams",
+                                               "completions",
+                                               "multicast_sent_packets",
+                                               "multicast_received_packets",
+                                               "sends",
+                                               "receives",
+                                               "send_errors",
+                                               "receive_errors",
+                                               "retries_exceeded",
+                                               "rnr_retries_exceeded",
+                                               "sent_octets",
+                                               "received_octets",
+                                               "ecn_marked_packets",
+                                               "cnps_sent",
+                                               "cnps_handled"};
+static_assert(kQpCounterNames.size() == kQpCounterCount);
 
 using QpCounters = std::array<std::atomic<uint64_t>, kFirstMoreCounter>;
 using QpMoreCounters = std::array<std::atomic<uint64_t>, 8>;  // kFirstMoreCounter and later
@@ -56,5 +91,50 @@ void count(std::array<std::atomic<uint64_t>, kCount>& counters, size_t which, ui
   auto& counter = counters[which];
   counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }
+
+// The values of a completion counter (ibv_create_comp_cntr(3)). Several QPs may share one. Thread-safe.
+struct CompletionCount {
+  explicit CompletionCount(bool bytes) : counts_bytes(bytes) {}
+
+  const bool counts_bytes;  // true: bytes of successful requests; false: requests
+  std::atomic<uint64_t> completed{0};
+  std::atomic<uint64_t> failed{0};  // requests, flushed ones included
+};
+
+// The kinds of requests that a counter of a QP may count.
+enum CountedRequest : uint8_t {
+  kCountedSend,
+  kCountedReceive,
+  kCountedRead,
+  kCountedWrite,
+  kCountedRequests
+};
+
+// The counters of a QP, indexed by CountedRequest; null if that kind is not counted.
+using CompletionCounts = std::array<std::shared_ptr<CompletionCount>, kCountedRequests>;
+
+// Statistics of a connected QP's path to its peer, where packets may be lost. The holder of the shard's lock
+// writes them; any thread may read them.
+enum PathNumber : uint8_t {
+  kPathRoundTrip,          // ns, smoothed; 0: unknown
+  kPathUsualRoundTrip,     // ns, recent RTT without a queue
+  kPathWindow,             // max bytes in flight; 0: no such path
+  kPathRate,               // bytes per second; 0: not paced
+  kPathInFlight,           // bytes
+  kPathLostPackets,        // packets detected as lost individually, and sent again
+  kPathMarkedPackets,      // received with a switch's congestion mark
+  kPathCongestionNotices,  // CNPs received from the peer
+  kPathNumberCount,
+};
+
+inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
+    "round_trip_ns",   "usual_round_trip_ns", "window_bytes",   "rate_bytes_per_second",
+    "in_flight_bytes", "lost_packets",        "marked_packets", "congestion_notices"};
+
+using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
+
+// Updates the statistics from `flow`; if `flow` is null, nothing is known of the path. For the shard's lock
+// holder.
+void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight);
 
 }  // namespace verbena::transport

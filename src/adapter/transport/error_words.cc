@@ -2,7 +2,6 @@
 #include "adapter/transport/error_words.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <iterator>
 #include <new>

@@ -9,7 +9,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/memory/key_finder.h"
+#include "adapter/memory/key_table.h"
 #include "adapter/queues/work_queue.h"
 #include "base/bytes.h"
 #include "wire/roce/qpn.h"

@@ -5,7 +5,6 @@
 #include <span>
 
 #include "adapter/transport/gather.h"
-#include "adapter/transport/misfit.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/tag_matching.h"
 #include "wire/roce/aeth.h"

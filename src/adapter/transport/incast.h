@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "adapter/congestion/incast.h"
+#include "adapter/congestion/algorithm.h"
 #include "base/spin_lock.h"
 #include "base/time.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/multicast.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <new>
 

@@ -2,16 +2,97 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <span>
+#include <utility>
 
-#include "adapter/transport/block_pins.h"
 #include "base/bytes.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
+#include "wire/roce/psn.h"
 
 namespace verbena::transport {
+
+// Pins one block of a port's memory while packets in flight may refer to it. A pin may outlive the port, and
+// any thread may drop it.
+class BlockPin {
+ public:
+  // Number of pins on a block; the shared pointer also keeps the block's memory alive.
+  using Count = std::shared_ptr<std::atomic<uint32_t>>;
+
+  BlockPin() = default;
+  explicit BlockPin(Count count) : count_(std::move(count)) {
+    count_->fetch_add(1, std::memory_order_relaxed);
+  }
+  BlockPin(BlockPin&& other) noexcept = default;
+  BlockPin& operator=(BlockPin&& other) noexcept {
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~BlockPin() {
+    if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_release);
+  }
+
+  explicit operator bool() const { return count_ != nullptr; }
+  // Returns another pin on the same block.
+  BlockPin again() const { return BlockPin(count_); }
+  bool is_of_block_of(const BlockPin& other) const { return count_ == other.count_; }
+
+ private:
+  Count count_;
+};
+
+// Pins the blocks that a requester's packets are sent from without a copy, until these packets are
+// acknowledged. After that the receiver has the packets: copies still in flight are duplicates, whose
+// contents do not matter.
+//
+// For the shard's lock holder, like the requester.
+class BlockPins {
+ public:
+  static constexpr uint32_t kMax = 64;
+
+  // Keeps a pin until everything before `until` is acknowledged: the PSN after the block's last packet.
+  // Returns false if kMax blocks are pinned or memory has run out. REQUIRES: `until` never decreases
+  bool hold(roce::Psn until, const BlockPin& pin) noexcept {
+    if (count_ > 0 && at(count_ - 1).pin.is_of_block_of(pin)) {
+      at(count_ - 1).until = until;
+      return true;
+    }
+    if (held_ == nullptr) held_.reset(new (std::nothrow) std::array<Held, kMax>);
+    if (held_ == nullptr || count_ == kMax) return false;
+    at(count_++) = {until, pin.again()};
+    return true;
+  }
+  // Drops the pins that are not needed once all PSNs before `unacked` are acknowledged.
+  void release_before(roce::Psn unacked) {
+    while (count_ > 0 && !unacked.is_before(at(0).until)) release_first();
+  }
+  void clear() {
+    while (count_ > 0) release_first();
+  }
+  uint32_t count() const { return count_; }
+
+ private:
+  struct Held {
+    roce::Psn until;
+    BlockPin pin;
+  };
+  Held& at(uint32_t index) { return (*held_)[(first_ + index) % kMax]; }
+  void release_first() {
+    at(0).pin = BlockPin();
+    first_ = (first_ + 1) % kMax;
+    --count_;
+  }
+
+  std::unique_ptr<std::array<Held, kMax>> held_;  // allocated on first use: few requesters need it
+  uint32_t first_ = 0;
+  uint32_t count_ = 0;
+};
 
 // An acknowledgement or NAK (AETH): PSN and MSN tell the responder's progress, the syndrome tells ACK or NAK.
 struct Acknowledgement {
@@ -87,11 +168,11 @@ enum class SendStatus : uint8_t {
   kFault,  // the payload's memory is gone: nothing was sent
 };
 
-// Identifies the connection of a rendezvous payload: QPN of its sender, QPN of its receiver, and first PSN.
-struct Lender {
+// A requester's connection to its responder: both QPNs, and the first PSN of the requests.
+struct Connection {
   roce::Qpn from;
   roce::Qpn to;
-  roce::Psn first_psn;  // of its first request
+  roce::Psn first_psn;  // of the first request
 };
 
 // Rendezvous payload of an incoming packet: still in its sender's memory.
@@ -99,9 +180,10 @@ class LentPayload {
  public:
   virtual ~LentPayload() = default;
   virtual uint32_t bytes() const = 0;
-  // Copies the whole payload into pieces that have bytes() bytes in total. Returns false if it cannot be
-  // fetched: the sender must then send it another way. A part may have been written.
-  virtual bool fetch(const Lender& lender, std::span<const ConstBytes> to) = 0;
+  // Copies the whole payload, which came by `connection`, into pieces that have bytes() bytes in total.
+  // Returns false if it cannot be fetched: the sender must then send it another way. A part may have been
+  // written.
+  virtual bool fetch(const Connection& connection, std::span<const ConstBytes> to) = 0;
 };
 
 // Calls use(OutgoingPacket) with the message as a packet, and returns the result.
@@ -197,5 +279,68 @@ struct IncomingPacket {
     return lent != nullptr ? lent->bytes() : static_cast<uint32_t>(packet.payload.size());
   }
 };
+
+// Octets of packets as port counters count them: everything between the packet delimiters (IBTA volume 1,
+// 16.1.3.5). For RoCEv2, from the IP header to the ICRC, as the kernel's rxe counts its bytes. Messages over
+// shared memory count as the packets that they replace.
+
+constexpr uint32_t kIpv4Bytes = 20;
+constexpr uint32_t kIpv6Bytes = 40;
+constexpr uint32_t kUdpBytes = 8;
+
+// Octets of a packet with a BTH and no payload.
+inline uint32_t least_octets(const roce::Path& path) {
+  return (path.destination.is_ipv4() ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes + roce::kBthBytes +
+         roce::kIcrcBytes;
+}
+
+// Bytes of a payload with its padding to a multiple of four.
+constexpr uint32_t padded(uint32_t payload_bytes) {
+  return (payload_bytes + 3) & ~3u;
+}
+
+// Octets of `count` packets of one message; the first one has the extension headers.
+inline uint64_t octets_of(const roce::Path& path, uint8_t opcode, uint32_t payload_bytes,
+                          uint32_t count = 1) {
+  return uint64_t{count} * least_octets(path) + (roce::header_bytes(opcode) - roce::kBthBytes) +
+         padded(payload_bytes);
+}
+
+// Octets of an acknowledgement that travels in another packet.
+inline uint32_t octets_of(const roce::Path& path, const Acknowledgement*) {
+  constexpr uint32_t kAethBytes = 4;
+  return least_octets(path) + kAethBytes;
+}
+
+// Octets of a batch of messages.
+inline uint64_t octets_of(const roce::Path& path, uint8_t opcode, std::span<const uint8_t> messages) {
+  uint64_t payload = 0;
+  for (const uint8_t bytes : messages) payload += padded(bytes);
+  return messages.size() * octets_of(path, opcode, 0) + payload;
+}
+
+inline uint64_t octets_of(const OutgoingPacket& packet) {
+  const uint8_t opcode = packet.headers.opcode;
+  const uint64_t octets = packet.messages.empty()
+                              ? octets_of(packet.path, opcode, packet.payload_bytes, packet.count)
+                              : octets_of(packet.path, opcode, packet.messages);
+  return octets + (packet.acknowledgement != nullptr ? octets_of(packet.path, packet.acknowledgement) : 0);
+}
+
+inline uint64_t octets_of(const IncomingPacket& incoming) {
+  const uint8_t opcode = incoming.packet.headers.opcode;
+  const uint64_t octets =
+      incoming.messages.empty()
+          ? octets_of(incoming.path, opcode, incoming.payload_bytes(), incoming.packet.count)
+          : octets_of(incoming.path, opcode, incoming.messages);
+  return octets +
+         (incoming.acknowledgement != nullptr ? octets_of(incoming.path, incoming.acknowledgement) : 0);
+}
+
+inline uint64_t octets_of(const roce::Path& path, const PlainSend& message) {
+  const auto bytes = static_cast<uint32_t>(message.payload.size());
+  return octets_of(path, PlainSend::kOpcode, bytes, message.count) +
+         (message.acknowledgement != nullptr ? octets_of(path, message.acknowledgement) : 0);
+}
 
 }  // namespace verbena::transport

@@ -12,27 +12,9 @@
 namespace verbena::transport {
 namespace {
 
-enum Services : uint8_t { kRc = 1, kUc = 2, kUd = 4, kRaw = 8, kXrcSend = 16, kXrcRecv = 32 };
-constexpr uint8_t kXrc = kXrcSend | kXrcRecv;
-
-uint8_t service_bit(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RC:
-      return kRc;
-    case IBV_QPT_UC:
-      return kUc;
-    case IBV_QPT_UD:
-      return kUd;
-    case IBV_QPT_RAW_PACKET:
-      return kRaw;
-    case IBV_QPT_XRC_SEND:
-      return kXrcSend;
-    case IBV_QPT_XRC_RECV:
-      return kXrcRecv;
-    default:
-      return 0;
-  }
-}
+// Short names for the table.
+constexpr uint8_t kRc = kRcService, kUc = kUcService, kUd = kUdService, kRaw = kRawService;
+constexpr uint8_t kXrcSend = kXrcSendService, kXrcRecv = kXrcRecvService, kXrc = kXrcSend | kXrcRecv;
 
 // A row of the table: a transition, for some services. A service without a row for a transition that others
 // have may make it, without attributes.

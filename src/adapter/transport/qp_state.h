@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include <infiniband/verbs.h>
 
 #include "base/result.h"
@@ -9,6 +11,34 @@ namespace verbena::transport {
 
 // The QP state machine as a table (IBTA volume 1, 10.3.1 and tables 91 to 96; Linux ib_modify_qp_is_ok()):
 // the transitions of each transport service, with the attributes that each requires and allows.
+
+// Transport services as bits, for sets of services.
+enum ServiceBit : uint8_t {
+  kRcService = 1 << 0,
+  kUcService = 1 << 1,
+  kUdService = 1 << 2,
+  kRawService = 1 << 3,
+  kXrcSendService = 1 << 4,
+  kXrcRecvService = 1 << 5,
+};
+constexpr uint8_t service_bit(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+      return kRcService;
+    case IBV_QPT_UC:
+      return kUcService;
+    case IBV_QPT_UD:
+      return kUdService;
+    case IBV_QPT_RAW_PACKET:
+      return kRawService;
+    case IBV_QPT_XRC_SEND:
+      return kXrcSendService;
+    case IBV_QPT_XRC_RECV:
+      return kXrcRecvService;
+    default:
+      return 0;
+  }
+}
 
 // Name of the state, for messages.
 const char* name_of(ibv_qp_state state);

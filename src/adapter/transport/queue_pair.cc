@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <array>
 
-#include "adapter/queues/flush_request.h"
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/tag_matching.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace verbena::transport {
@@ -256,6 +254,16 @@ void QueuePair::flush_send_queue() {
   while (!send_queue_.empty()) {
     complete_send(send_queue_.at(send_queue_.consumed()), IBV_WC_WR_FLUSH_ERR);
   }
+}
+
+void QueuePair::fail_send(ibv_wc_status status) {
+  complete_send(send_queue_.at(send_queue_.consumed()), status);
+  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
+}
+
+void QueuePair::flush_stopped() {
+  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
+  if (state() == IBV_QPS_ERR) flush_recv_queue();
 }
 
 void QueuePair::flush_recv_queue() {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -10,17 +11,14 @@
 
 #include "adapter/congestion/algorithm.h"
 #include "adapter/memory/key_table.h"
+#include "adapter/memory/region.h"
 #include "adapter/queues/completion_queue.h"
+#include "adapter/queues/shared_receive_queue.h"
 #include "adapter/queues/work_queue.h"
-#include "adapter/transport/completion_counts.h"
 #include "adapter/transport/counters.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/incast.h"
-#include "adapter/transport/misfit.h"
-#include "adapter/transport/octets.h"
 #include "adapter/transport/packet_io.h"
-#include "adapter/transport/path_numbers.h"
-#include "adapter/transport/receives.h"
 #include "adapter/transport/route.h"
 #include "base/cache_line.h"
 #include "base/intrusive_list.h"
@@ -31,6 +29,91 @@
 #include "wire/roce/aeth.h"
 
 namespace verbena::transport {
+
+// The receive requests for a QP's incoming messages, from its own receive queue or a shared one.
+//
+// A request of the QP's own queue stays in its ring until its message is complete. A request of a shared
+// queue is taken out and held here until then, since messages of other QPs take the following requests (IBTA
+// volume 1, 10.2.9).
+//
+// For the shard's lock holder, except posting to own().
+class Receives {
+ public:
+  // `shared` may be null. `cq` and `pd` are the QP's; a shared queue has its own PD, and one for XRC or tag
+  // matching may have its own CQ.
+  Receives(queues::RecvQueue own, queues::SharedReceiveQueue* shared, queues::CompletionQueue* cq,
+           memory::PdId pd)
+      : own_(std::move(own)), shared_(shared), cq_(cq), pd_(pd) {
+    if (shared_ != nullptr) held_ = std::make_unique<queues::HeldReceive>();
+  }
+
+  queues::RecvQueue& own() { return own_; }
+  const queues::RecvQueue& own() const { return own_; }
+  queues::SharedReceiveQueue* shared() { return shared_; }
+
+  // XRC: takes receive requests from `shared` from now on, the queue that the peer's packet names. REQUIRES:
+  // no message is being received
+  void select(queues::SharedReceiveQueue& shared) {
+    shared_ = &shared;
+    if (held_ == nullptr) held_ = std::make_unique<queues::HeldReceive>();
+  }
+  // Call before a shared queue is destroyed. Drops a request that was taken from it.
+  void forget(const queues::SharedReceiveQueue& shared) {
+    if (shared_ != &shared) return;
+    shared_ = nullptr;
+    holding_ = false;
+  }
+
+  // The tagged buffers, if the queue is for tag matching; else nullptr.
+  queues::TagList* tags() const { return shared_ != nullptr ? shared_->tags() : nullptr; }
+  // Makes the oldest tagged buffer that matches the tag the receive request of the current message. Returns
+  // false if none matches. REQUIRES: tags() is not null, and no request is held
+  bool take_tagged(uint64_t tag) { return holding_ = tags()->take(tag, *held_); }
+
+  // Returns the receive request of the current message, or of the next one if none has begun. Takes it from a
+  // shared queue if needed. Returns nullptr if none is posted.
+  const queues::RecvWqe* current() {
+    if (shared_ == nullptr) [[likely]]
+      return own_.empty() ? nullptr : &own_.at(own_.consumed());
+    if (!holding_) holding_ = shared_->take(*held_);
+    return holding_ ? &held_->wqe : nullptr;
+  }
+
+  // Whether current() would return a request. Takes nothing from a shared queue.
+  bool any() { return shared_ == nullptr ? !own_.empty() : holding_ || shared_->any(); }
+
+  // Frees the current request, whose message is complete or has failed. REQUIRES: current() was not null
+  void finish() {
+    if (shared_ == nullptr) [[likely]] {
+      own_.consume();
+    } else {
+      holding_ = false;
+    }
+  }
+
+  // Whether a request must be flushed: one in the QP's own queue, or the one taken from a shared queue.
+  // Requests that are still in a shared queue stay there.
+  bool any_to_flush() const { return holding_ || !own_.empty(); }
+
+  void clear() {
+    own_.clear();
+    holding_ = false;
+  }
+
+  // The protection domain of the keys in receive requests, and the completion queue of these requests.
+  memory::PdId pd() const { return shared_ != nullptr ? shared_->pd() : pd_; }
+  queues::CompletionQueue* cq() const {
+    return shared_ != nullptr && shared_->cq() != nullptr ? shared_->cq() : cq_;
+  }
+
+ private:
+  queues::RecvQueue own_;
+  queues::SharedReceiveQueue* shared_;
+  queues::CompletionQueue* const cq_;
+  const memory::PdId pd_;
+  std::unique_ptr<queues::HeldReceive> held_;  // room for a request of the shared queue
+  bool holding_ = false;
+};
 
 struct OwnerAnswer;
 class QueueOwners;
@@ -110,6 +193,20 @@ enum class TransmitResult : uint8_t {
 // Whether the QP has taken a packet, and why not. kAccepted includes packets that the protocol answers with a
 // NAK.
 enum class Verdict : uint8_t { kAccepted, kNotReady, kWrongService, kBadPkey, kBadSource };
+
+// Two sizes that do not match, so that a request was refused. Error texts name them. `bytes` is the size that
+// came, `room` the size that was expected or available.
+struct Misfit {
+  enum class Kind : uint8_t {
+    kNone,
+    kPathMtu,        // `bytes` of a packet's payload, `room`: the queue pair's path MTU
+    kReceiveBuffer,  // `bytes` of a complete message, `room` in the receive request's buffers
+    kPartOfMessage,  // `bytes` of a message received so far, `room` in the receive request's buffers
+  };
+  Kind kind = Kind::kNone;
+  uint64_t bytes = 0;
+  uint64_t room = 0;
+};
 
 // Base class of queue pairs: the part that all transport services share. Pure: it gets packets and the time
 // from its caller, and sends packets by its route.
@@ -370,6 +467,10 @@ class alignas(kCacheLine) QueuePair {
     count(kSends, sends);
     send_queue_.consume(requests);
   }
+  // Fails the oldest request of the send queue, which stops this queue only (IBTA volume 1, 10.3.1: SQE).
+  void fail_send(ibv_wc_status status);
+  // Flushes the queues that the state has stopped: the send queue in SQE, both in ERR.
+  void flush_stopped();
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the current receive request with the result in `wc`. REQUIRES: receives().current() was not
   // null
@@ -390,6 +491,11 @@ class alignas(kCacheLine) QueuePair {
     } else if (config_.more_counters != nullptr) {
       transport::count(*config_.more_counters, counter - kFirstMoreCounter, amount);
     }
+  }
+  void count_received(const IncomingPacket& incoming) {
+    count(kReceivedPackets, incoming.packet.count);
+    count(kReceivedBytes, incoming.payload_bytes());
+    count(kReceivedOctets, octets_of(incoming));
   }
   void count_on_path(PathNumber which, uint64_t amount = 1) {
     if (config_.path_numbers != nullptr) transport::count(*config_.path_numbers, which, amount);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/raw.h"
 
-#include <algorithm>
-
 #include "adapter/transport/gather.h"
 #include "adapter/transport/qp_state.h"
 
@@ -69,9 +67,7 @@ TransmitResult RawQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
     if (budget == 0) return TransmitResult::kMore;
     budget -= send_batch(now, budget);
   }
-  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
-  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
-  if (state() == IBV_QPS_ERR) flush_recv_queue();
+  flush_stopped();
   return TransmitResult::kIdle;
 }
 
@@ -135,11 +131,6 @@ void RawQueuePair::finish(uint32_t frames, TimePoint now) {
     limit_.sent(wqe.length, now);
     complete_send(wqe, IBV_WC_SUCCESS);
   }
-}
-
-void RawQueuePair::fail_send(ibv_wc_status status) {
-  complete_send(send_queue().at(send_queue().consumed()), status);
-  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
 }
 
 void RawQueuePair::on_enter(ibv_qp_state, ibv_qp_state to) {

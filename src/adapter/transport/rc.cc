@@ -13,9 +13,7 @@ Verdict RcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
 
-  count(kReceivedPackets, incoming.packet.count);
-  count(kReceivedBytes, incoming.payload_bytes());
-  count(kReceivedOctets, octets_of(incoming));
+  count_received(incoming);
   if (CongestionNotices::is_marked(incoming.path)) on_marked(headers, now);
   if (is_word) [[unlikely]] {
     hear(incoming.packet, now);
@@ -140,10 +138,7 @@ void RcQueuePair::find_route_anew() {
 }
 
 TransmitResult RcQueuePair::transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) {
-  if (state() == IBV_QPS_ERR) {
-    flush_send_queue();
-    flush_recv_queue();
-  }
+  flush_stopped();
   if (reroute_wanted_ && !requester_.has_outstanding()) find_route_anew();
   if (notices_.is_due() && receives_packets(state()) && notices_.send(*this) == SendStatus::kBusy) {
     return TransmitResult::kBusy;

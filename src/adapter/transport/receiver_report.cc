@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/receiver_report.h"
 
-#include <algorithm>
-
 #include "adapter/transport/incast.h"
 
 namespace verbena::transport {

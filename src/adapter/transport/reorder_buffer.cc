@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/reorder_buffer.h"
 
-#include <algorithm>
-#include <new>
-
 namespace verbena::transport {
 namespace {
 

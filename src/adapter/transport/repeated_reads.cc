@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/repeated_reads.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace verbena::transport {

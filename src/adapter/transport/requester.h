@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "adapter/congestion/fixed_window.h"
+#include "adapter/congestion/algorithm.h"
 #include "adapter/congestion/flow.h"
 #include "adapter/transport/loss_scoreboard.h"
 #include "adapter/transport/queue_pair.h"

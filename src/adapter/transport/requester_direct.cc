@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that the requester carries out in the peer's memory by itself (direct_access.h).
+// Requests that the requester carries out in the peer's memory by itself (route.h).
 #include <algorithm>
 #include <span>
 #include <utility>

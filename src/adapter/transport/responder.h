@@ -8,7 +8,6 @@
 
 #include "adapter/transport/forwarded_requests.h"
 #include "adapter/transport/inbound.h"
-#include "adapter/transport/queue_owners.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/reorder_buffer.h"
 #include "adapter/transport/repeated_reads.h"

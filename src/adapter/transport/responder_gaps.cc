@@ -3,7 +3,6 @@
 // answered everything before. Then they are executed in order, and one acknowledgement covers all of them
 // (IBTA volume 1, 9.7.5.1.2).
 #include <algorithm>
-#include <utility>
 
 #include "adapter/transport/responder.h"
 #include "adapter/transport/sack.h"

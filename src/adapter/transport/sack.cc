@@ -2,7 +2,6 @@
 #include "adapter/transport/sack.h"
 
 #include "adapter/transport/incast.h"
-#include "base/bytes.h"
 
 namespace verbena::transport {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "adapter/congestion/incast.h"
+#include "adapter/congestion/algorithm.h"
 #include "base/bytes.h"
 #include "wire/roce/packet.h"
 

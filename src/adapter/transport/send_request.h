@@ -7,7 +7,6 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/queues/flush_request.h"
 #include "adapter/queues/work_queue.h"
 #include "adapter/transport/gather.h"
 #include "adapter/transport/queue_pair.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "adapter/transport/queue_owners.h"
+#include "adapter/transport/forwarded_requests.h"
 #include "adapter/transport/rc.h"
 
 namespace verbena::transport {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/transport/uc.h"
 
-#include <algorithm>
 #include <array>
 #include <new>
 
@@ -33,9 +32,7 @@ Verdict UcQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
   if (!is_word && headers.service() != roce::Service::kUc) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
   if (!is_from_peer(incoming.path)) return Verdict::kBadSource;
-  count(kReceivedPackets);
-  count(kReceivedBytes, incoming.packet.payload.size());
-  count(kReceivedOctets, octets_of(incoming));
+  count_received(incoming);
   if (CongestionNotices::is_marked(incoming.path) && !is_notice) {
     count_on_path(kPathMarkedPackets);
     count(kMarkedPackets);
@@ -110,7 +107,8 @@ void UcQueuePair::receive(const roce::Packet& packet) {
                                                                     : protocol::TraceDrop::kBrokenMessage;
   note_dropped(why, packet.headers);
   say_dropped(why, packet, reception.code);
-  drop_message();
+  count(kDroppedDatagrams);
+  inbound_.abandon();
 }
 
 void UcQueuePair::say_dropped(protocol::TraceDrop why, const roce::Packet& packet, roce::NakCode code) try {
@@ -123,11 +121,6 @@ void UcQueuePair::say_dropped(protocol::TraceDrop why, const roce::Packet& packe
                    is_common ? "no receive request was posted: post more of them"
                              : why_refused(*this, packet, code, inbound_.misfit())));
 } catch (const std::bad_alloc&) {  // out of memory: nothing is logged
-}
-
-void UcQueuePair::drop_message() {
-  count(kDroppedDatagrams);
-  inbound_.abandon();
 }
 
 // ---- reports and flow control
@@ -205,9 +198,7 @@ TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
   const TransmitResult result = send_posted(now, budget);
   flow_.end_run(send_queue_empty());
   if (result != TransmitResult::kIdle) return result;
-  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
-  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
-  if (state() == IBV_QPS_ERR) flush_recv_queue();
+  flush_stopped();
   return result;
 }
 
@@ -280,12 +271,6 @@ SendStatus UcQueuePair::send_packet(const SendWqe& wqe, TimePoint now) {
   return status;
 }
 
-void UcQueuePair::fail_send(ibv_wc_status status) {
-  packet_ = 0;
-  complete_send(send_queue().at(send_queue().consumed()), status);
-  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
-}
-
 // Only before the first packet: packets on the new route would overtake those on the old one, which would
 // then be lost.
 void UcQueuePair::reroute() {
@@ -315,12 +300,12 @@ void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {
     next_ = attributes().send_psn;
     begin_flow(next_);
   }
+  if (to == IBV_QPS_SQE || to == IBV_QPS_RESET || to == IBV_QPS_ERR) packet_ = 0;
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
-    packet_ = 0;
     paced_until_ = kNever;
     flow_.end();
+    users_ = 0;
   }
-  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) users_ = 0;
   if (to == IBV_QPS_SQD && !has_begun() && attributes().notify_drained) emit(IBV_EVENT_SQ_DRAINED);
 }
 

@@ -8,7 +8,7 @@
 #include "adapter/transport/incast.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/receiver_driven_flow.h"
-#include "adapter/transport/reports_owed.h"
+#include "adapter/transport/receiver_report.h"
 
 namespace verbena::transport {
 
@@ -49,11 +49,9 @@ class UcQueuePair : public QueuePair {
   void show_path();
   bool is_late(roce::Psn psn) const;
   void receive(const roce::Packet& packet);
-  void drop_message();
   [[gnu::cold]] void say_dropped(protocol::TraceDrop why, const roce::Packet& packet, roce::NakCode code);
   TransmitResult send_posted(TimePoint now, uint32_t budget);
   SendStatus send_packet(const queues::SendWqe& wqe, TimePoint now);
-  void fail_send(ibv_wc_status status);
   bool may_send() const;
   // Whether the oldest request has started: some of its packets have left, or it has been executed here.
   bool has_begun() const { return packet_ > 0 || users_ != 0; }

@@ -40,9 +40,7 @@ Verdict UdQueuePair::on_packet(const IncomingPacket& incoming, TimePoint now) {
                        headers.opcode == roce::kReceiverReportOpcode || headers.opcode == roce::kCnpOpcode;
   if (!is_word && headers.service() != roce::Service::kUd) return Verdict::kWrongService;
   if (!roce::is_default_pkey(headers.pkey)) return Verdict::kBadPkey;
-  count(kReceivedPackets);
-  count(kReceivedBytes, incoming.packet.payload.size());
-  count(kReceivedOctets, octets_of(incoming));
+  count_received(incoming);
   if (is_word) {
     on_word(incoming, now);
   } else {
@@ -254,9 +252,7 @@ TransmitResult UdQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
   const TransmitResult result = send_posted(now, budget);
   if (flow_ != nullptr) flow_->end_run(send_queue_empty());
   if (result != TransmitResult::kIdle) return result;
-  // A send error stops the send queue only (IBTA volume 1, 10.3.1: SQE).
-  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
-  if (state() == IBV_QPS_ERR) flush_recv_queue();
+  flush_stopped();
   return TransmitResult::kIdle;
 }
 
@@ -399,11 +395,6 @@ SendStatus UdQueuePair::send(const queues::SendWqe& wqe) {
   count(kSentBytes, wqe.length);
   if (headers.destination == roce::kMulticastQpn) count(kMulticastSent);
   return status;
-}
-
-void UdQueuePair::fail_send(ibv_wc_status status) {
-  complete_send(send_queue().at(send_queue().consumed()), status);
-  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
 }
 
 void UdQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {

@@ -7,10 +7,8 @@
 #include <optional>
 
 #include "adapter/transport/datagram_flow.h"
-#include "adapter/transport/datagram_sources.h"
 #include "adapter/transport/hold_budget.h"
 #include "adapter/transport/queue_pair.h"
-#include "adapter/transport/recent_peers.h"
 
 namespace verbena::transport {
 
@@ -84,7 +82,6 @@ class UdQueuePair : public QueuePair {
   bool do_others_wait() const;
   uint32_t qkey_of(const queues::SendWqe& wqe) const;
   SendStatus send(const queues::SendWqe& wqe);
-  void fail_send(ibv_wc_status status);
 
   // ---- receiving side: remote senders; allocated at the first report request or ECN mark.
   std::unique_ptr<DatagramSources> sources_;

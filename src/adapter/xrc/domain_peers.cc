@@ -19,8 +19,6 @@ namespace {
 
 using roce::NakCode;
 
-// How soon a full socket is tried again, unless its reader sends something before.
-constexpr Duration kFlushInterval = std::chrono::milliseconds(1);
 // The agent may be restarting, so it is asked this often, and this many times before an owner counts as gone.
 constexpr Duration kAskInterval = std::chrono::milliseconds(100);
 constexpr uint32_t kMaxAsked = 20;
@@ -63,7 +61,7 @@ OwnerPeer* DomainPeers::find_owner(const Peer::Key& key) {
   const auto known = owners_.find(key);
   if (known != owners_.end()) return known->second.get();
   try {
-    const auto made = owners_.emplace(key, std::make_unique<OwnerPeer>(shard_, *this, key, keeper())).first;
+    const auto made = owners_.emplace(key, std::make_unique<OwnerPeer>(shard_, key, *this)).first;
     ask(*made->second);
     return made->second.get();
   } catch (const std::bad_alloc&) {
@@ -148,8 +146,7 @@ void DomainPeers::connect_target(const Peer::Key& key, ForeignSocket socket) {
     if (!known->second->link().has_hung_up()) return;
     targets_.erase(known);
   }
-  auto target = std::make_unique<TargetPeer>(TargetPeer::Surroundings{shard_, keys_, queues_}, key, keeper(),
-                                             std::move(socket));
+  auto target = std::make_unique<TargetPeer>(shard_, keys_, queues_, key, *this, std::move(socket));
   if (listen_to(*target)) targets_[key] = std::move(target);
 }
 
@@ -207,10 +204,6 @@ void DomainPeers::tell_gone(const Peer::Key& owner, NakCode code) {
 void DomainPeers::set(Care& care, Duration after) {
   if (std::exchange(care.is_set, true)) return;
   shard_.set_alarm(care, after);
-}
-
-void DomainPeers::needs_care() {
-  set(flushing_, kFlushInterval);
 }
 
 void DomainPeers::take_care() {

@@ -1,26 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 
 #include "adapter/engine/input.h"
 #include "adapter/engine/shard.h"
-#include "adapter/queues/shared_receive_queue_table.h"
-#include "adapter/transport/queue_owners.h"
-#include "adapter/xrc/owner_peer.h"
-#include "adapter/xrc/target_peer.h"
+#include "adapter/memory/key_table.h"
+#include "adapter/queues/shared_receive_queue.h"
+#include "adapter/transport/forwarded_requests.h"
+#include "adapter/transport/stand_in.h"
+#include "adapter/xrc/peer.h"
 #include "base/own_fd.h"
 #include "control/model/slot_messages.h"
 
 namespace verbena::engine {
 
+// Another process that owns shared receive queues to which XRC targets of this process deliver. Forwarded
+// requests wait here until the agent has made the link to that process.
+class OwnerPeer final : public Peer {
+ public:
+  OwnerPeer(Shard& shard, const Key& key, DomainPeers& peers) : Peer(key, peers), shard_(shard) {}
+
+  bool pass(const transport::ForwardedRequest& request);
+  void end(roce::Qpn target);
+
+  // How many times the agent was asked for the link.
+  uint32_t asked = 0;
+
+ private:
+  bool take(ConstBytes message) override;
+
+  Shard& shard_;
+};
+
+// Another process with XRC targets that deliver to shared receive queues of this process. A StandIn
+// represents each of these targets in this process. When the other process ends, receive requests that it had
+// begun to fill complete with an error.
+class TargetPeer final : public Peer, private transport::StandInAnswers {
+ public:
+  // Stand-ins use `keys`, and `queues`, this process's shared receive queues for XRC.
+  TargetPeer(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues,
+             const Key& key, DomainPeers& peers, ForeignSocket socket);
+  ~TargetPeer() override;
+
+  // Removes all references to a queue. Called when the queue is destroyed.
+  void forget(const queues::SharedReceiveQueue& queue);
+
+ private:
+  using StandIns = std::map<uint32_t, std::unique_ptr<transport::StandIn>>;
+
+  bool take(ConstBytes message) override;
+  bool take_request(const RequestMessage& message, ConstBytes packet);
+  transport::StandIn* make(const RequestMessage& message);
+  void end(StandIns::iterator stand_in);
+  void answer(const transport::StandIn& stand_in, const transport::OwnerAnswer& answer,
+              bool after_packets) override;
+
+  Shard& shard_;
+  memory::KeyTable& keys_;
+  const queues::SharedReceiveQueueTable& queues_;
+  StandIns stand_ins_;  // key: the target's QPN
+};
+
 // The other processes on this host that share XRC domains with this one. An XRC target QP of one process may
 // deliver to shared receive queues of another. DomainPeers forwards requests for queues of other processes to
 // them, and takes requests for queues of this process. The agent knows which processes have a domain open,
 // and makes a link between two of them when it is first needed.
-class DomainPeers final : public Input, public transport::QueueOwners, private PeerKeeper {
+class DomainPeers final : public Input, public transport::QueueOwners {
  public:
   // Asks the agent for a link to a process that owns queues. Never blocks; the agent's answer is passed to
   // connect().
@@ -42,6 +91,9 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
   // Removes all references to a queue of this process. Called when the queue is destroyed.
   void forget(const queues::SharedReceiveQueue& queue);
 
+  // Arranges that links with waiting messages are flushed again soon, and lost ones removed.
+  void needs_care() { set(flushing_, kFlushInterval); }
+
   // QueueOwners
   uint32_t new_run() override;
   bool pass(const transport::ForwardedRequest& request) override;
@@ -60,9 +112,9 @@ class DomainPeers final : public Input, public transport::QueueOwners, private P
     const std::function<void()> action;
     bool is_set = false;
   };
+  // How soon a full socket is tried again, unless its reader sends something before.
+  static constexpr Duration kFlushInterval = std::chrono::milliseconds(1);
 
-  PeerKeeper& keeper() { return *this; }
-  void needs_care() override;
   void take_care();
   void set(Care& care, Duration after);
   void ask(OwnerPeer& owner);

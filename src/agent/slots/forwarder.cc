@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "adapter/net/udp/datagram.h"
-#include "adapter/net/udp/receive_options.h"
+#include "adapter/net/udp/receiver.h"
+#include "adapter/net/udp/udp_port.h"
 #include "base/detached_thread.h"
 #include "base/log.h"
 #include "base/time.h"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "adapter/net/udp/datagram_batch.h"
+#include "adapter/net/udp/receiver.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 

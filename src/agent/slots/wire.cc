@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "adapter/net/udp/peer_filter.h"
-#include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/udp_port.h"
 #include "base/detached_thread.h"
 #include "base/format.h"

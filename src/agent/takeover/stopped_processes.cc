@@ -17,8 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "adapter/net/udp/control_message.h"
-#include "adapter/net/udp/datagram.h"
+#include "adapter/net/udp/receiver.h"
 #include "adapter/net/udp/socket_address.h"
 #include "base/log.h"
 #include "control/protocol/status_page.h"

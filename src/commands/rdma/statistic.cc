@@ -107,7 +107,7 @@ void show_qp(Command& command, const LinkStatus& device, const control::SlotStat
   printer.field("comm", slot.program);
   for (size_t i = 0; i < qp.counters.size(); ++i) {
     printer.continue_line();
-    printer.field(transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
+    printer.field(transport::kQpCounterNames[i], qp.counters[i]);
   }
   printer.continue_line();
   printer.text(verbena::format("LQPN: <{}>", qp.qpn));

@@ -191,7 +191,7 @@ void add_drops(Metrics& metrics, const std::vector<Row>& rows, MetricsDetail det
   }
   for (const Row& row : rows) {
     for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
-      metrics.add(row.with({{"reason", net::drop_reason_name(static_cast<net::DropReason>(i))}}),
+      metrics.add(row.with({{"reason", net::kDropReasonNames[i]}}),
                   row.process.port[protocol::kPortFirstDropReason + i]);
     }
   }
@@ -209,7 +209,7 @@ void add_processes(Metrics& metrics, const AgentStatus& status, MetricsDetail de
                 "Receive requests that no message has come for.");
   each([](const ProcessStatus& process) { return detail_sum(process, protocol::kQpWaitingReceives); });
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
-    const std::string counted = transport::qp_counter_name(static_cast<transport::QpCounter>(i));
+    const std::string counted = transport::kQpCounterNames[i];
     // A gauge, not a counter: the counts of a queue pair vanish with it.
     const std::string name = "verbena_process_qp_" + counted;
     metrics.begin(name, "gauge", "Sum over the queue pairs that the process has now.");

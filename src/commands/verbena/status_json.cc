@@ -57,8 +57,7 @@ Json port_to_json(const control::SlotStatus& slot) {
   }
   Json dropped = Json::object();
   for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
-    dropped[net::drop_reason_name(static_cast<net::DropReason>(i))] =
-        slot.port[protocol::kPortFirstDropReason + i];
+    dropped[net::kDropReasonNames[i]] = slot.port[protocol::kPortFirstDropReason + i];
   }
   port["dropped"] = std::move(dropped);
   return port;
@@ -81,7 +80,7 @@ Json peer_memory_to_json(protocol::QpWay way) {
 Json to_json(const control::AgentStatus& status, const control::QpNumbers& qp) {
   Json counters = Json::object();
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
-    counters[transport::qp_counter_name(static_cast<transport::QpCounter>(i))] = qp.counters[i];
+    counters[transport::kQpCounterNames[i]] = qp.counters[i];
   }
   return {
       {"qpn", qp.qpn},

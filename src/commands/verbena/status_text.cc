@@ -77,7 +77,7 @@ std::string port_as_text(const control::SlotStatus& slot) {
     counts.add(verbena::format("wire_{}", port_counter_name(i)), slot.port[i]);
   }
   for (size_t i = 0; i < static_cast<size_t>(net::DropReason::kCount); ++i) {
-    counts.add(verbena::format("wire_dropped_{}", net::drop_reason_name(static_cast<net::DropReason>(i))),
+    counts.add(verbena::format("wire_dropped_{}", net::kDropReasonNames[i]),
                slot.port[protocol::kPortFirstDropReason + i]);
   }
   return counts.text("  packets on the wire, with headers:\n", 4);
@@ -86,7 +86,7 @@ std::string port_as_text(const control::SlotStatus& slot) {
 std::string counters_as_text(const control::QpNumbers& qp) {
   CountList counts;
   for (size_t i = 0; i < transport::kQpCounterCount; ++i) {
-    counts.add(transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
+    counts.add(transport::kQpCounterNames[i], qp.counters[i]);
   }
   return counts.text("", 4);
 }
@@ -240,7 +240,7 @@ std::string trouble_in_short(const ProcessStatus& process) {
                                                transport::kSendErrors,           transport::kReceiveErrors};
   std::string text;
   for (const transport::QpCounter counter : kTrouble)
-    add_count(text, transport::qp_counter_name(counter), sum_of(process, counter));
+    add_count(text, transport::kQpCounterNames[counter], sum_of(process, counter));
   uint64_t dropped = 0;
   for (size_t i = protocol::kPortFirstDropReason; i < process.port.size(); ++i) dropped += process.port[i];
   add_count(text, "packets dropped", dropped);

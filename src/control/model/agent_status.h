@@ -10,7 +10,6 @@
 #include <sys/types.h>
 
 #include "adapter/transport/counters.h"
-#include "adapter/transport/path_numbers.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
 #include "control/protocol/connection_messages.h"

@@ -162,7 +162,7 @@ Attributes describe_counter(const control::SlotStatus& slot, const control::QpNu
   lqpn.put_u32(RDMA_NLDEV_ATTR_RES_LQPN, qp.qpn);
   qps.put_nest(RDMA_NLDEV_ATTR_RES_QP_ENTRY, lqpn);
   for (size_t i = 0; i < qp.counters.size(); ++i) {
-    put_counter(table, transport::qp_counter_name(static_cast<transport::QpCounter>(i)), qp.counters[i]);
+    put_counter(table, transport::kQpCounterNames[i], qp.counters[i]);
   }
   entry.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
   entry.put_u32(RDMA_NLDEV_ATTR_STAT_COUNTER_ID, qp.qpn);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/congestion/dcqcn_rate.h"
-
 #include <gtest/gtest.h>
+
+#include "adapter/congestion/bbr.h"
 
 namespace verbena::congestion {
 namespace {

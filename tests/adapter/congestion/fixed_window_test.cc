@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/congestion/fixed_window.h"
-
 #include <gtest/gtest.h>
 
+#include "adapter/congestion/algorithm.h"
 #include "base/random.h"
 
 namespace verbena::congestion {

@@ -95,7 +95,7 @@ TEST(RttEstimator, FollowsRfc6298) {
   EXPECT_EQ(round_trip.timeout(), milliseconds(8 + 4 * 4));
   round_trip.on_sample(milliseconds(16));
   EXPECT_EQ(round_trip.smoothed(), milliseconds(9));
-  EXPECT_EQ(round_trip.deviation(), milliseconds(5));
+  EXPECT_EQ(round_trip.timeout(), milliseconds(9 + 4 * 5));
   for (int i = 0; i < 100; ++i) round_trip.on_sample(milliseconds(16));
   EXPECT_LT(round_trip.timeout(), milliseconds(17));
   EXPECT_EQ(round_trip.least(), milliseconds(8));

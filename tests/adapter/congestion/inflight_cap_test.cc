@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "adapter/congestion/bbr_model.h"
+#include "adapter/congestion/bbr.h"
 
 namespace verbena::congestion {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "adapter/congestion/bbr_model.h"
+#include "adapter/congestion/bbr.h"
 
 namespace verbena::congestion {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/congestion/pacer.h"
-
 #include <gtest/gtest.h>
+
+#include "adapter/congestion/flow.h"
 
 namespace verbena::congestion {
 namespace {

@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
-#include "adapter/memory/key_finder.h"
 #include "adapter/memory/key_table.h"
 #include "adapter/memory/window.h"
 #include "base/random.h"

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "adapter/memory/permutation.h"
 #include "base/random.h"
 
 namespace verbena::memory {

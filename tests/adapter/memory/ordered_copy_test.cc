@@ -11,7 +11,6 @@
 
 #include "adapter/memory/guarded.h"
 #include "adapter/memory/pages.h"
-#include "adapter/memory/small_copy.h"
 
 namespace verbena::memory {
 namespace {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/net/udp/datagram_batch.h"
-
 #include <array>
 #include <bit>
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "adapter/net/udp/receiver.h"
 #include "base/unique_fd.h"
 
 namespace verbena::net {

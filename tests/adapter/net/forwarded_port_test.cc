@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/net/udp/forwarded_port.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,7 +11,7 @@
 #include <unistd.h>
 
 #include "adapter/net/packets.h"
-#include "adapter/net/port_factory.h"
+#include "adapter/net/port.h"
 #include "adapter/net/udp/udp_port.h"
 #include "control/protocol/messages.h"
 #include "wire/roce/ip_header.h"

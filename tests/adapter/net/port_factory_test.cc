@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/net/port_factory.h"
-
 #include <cerrno>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include "adapter/net/port.h"
+#include "adapter/net/udp/send_run.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/udp_port.h"
-#include "adapter/net/udp/udp_traits.h"
 
 namespace verbena::net {
 namespace {

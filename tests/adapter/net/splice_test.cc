@@ -16,8 +16,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "adapter/net/udp/block_pool.h"
-#include "adapter/net/udp/control_message.h"
 #include "adapter/net/udp/send_run.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/splice_pipe.h"

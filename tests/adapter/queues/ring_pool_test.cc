@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/queues/ring_pool.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>

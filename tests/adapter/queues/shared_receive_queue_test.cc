@@ -8,8 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "adapter/queues/shared_receive_queue_table.h"
-
 namespace verbena::queues {
 namespace {
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/queues/tag_list.h"
-
 #include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "adapter/queues/shared_receive_queue.h"
 #include "base/random.h"
 
 namespace verbena::queues {

@@ -301,30 +301,35 @@ TEST_F(Boarded, AKeyThatCameBackElsewhereIsOfAnotherGeneration) {
 }
 
 TEST_F(Boarded, ShowsWhoMayHaveLent) {
-  const Lender lender{.qpn = 0x4321, .to = 0x8765, .first_psn = 0xdef};
-  EXPECT_FALSE(find_lender(*board, lender));
+  const transport::Connection connection{
+      .from = roce::Qpn(0x4321), .to = roce::Qpn(0x8765), .first_psn = roce::Psn(0xdef)};
+  EXPECT_FALSE(find_connected(*board, connection));
   BoardQp without_rights = qp();
   without_rights.access = 0;
   writer.publish(without_rights);
-  const auto found = find_lender(*board, lender);
+  const auto found = find_connected(*board, connection);
   ASSERT_TRUE(found);
-  EXPECT_EQ(find_lender(*board, lender), found);
+  EXPECT_EQ(find_connected(*board, connection), found);
   EXPECT_FALSE(find([](AccessRequest&) {})) << "it takes no requests";
-  EXPECT_FALSE(find_lender(*board, {.qpn = 0x4322, .to = 0x8765, .first_psn = 0xdef}));
-  EXPECT_FALSE(find_lender(*board, {.qpn = 0x4321, .to = 0x8766, .first_psn = 0xdef}));
-  EXPECT_FALSE(find_lender(*board, {.qpn = 0x4321, .to = 0x8765, .first_psn = 0xabc}));
-  EXPECT_FALSE(find_lender(*board, {}));
+  EXPECT_FALSE(find_connected(
+      *board, {.from = roce::Qpn(0x4322), .to = roce::Qpn(0x8765), .first_psn = roce::Psn(0xdef)}));
+  EXPECT_FALSE(find_connected(
+      *board, {.from = roce::Qpn(0x4321), .to = roce::Qpn(0x8766), .first_psn = roce::Psn(0xdef)}));
+  EXPECT_FALSE(find_connected(
+      *board, {.from = roce::Qpn(0x4321), .to = roce::Qpn(0x8765), .first_psn = roce::Psn(0xabc)}));
+  EXPECT_FALSE(find_connected(*board, {}));
 }
 
 TEST_F(Boarded, ALenderThatWasConnectedAgainIsAnother) {
-  const Lender lender{.qpn = 0x4321, .to = 0x8765, .first_psn = 0xdef};
+  const transport::Connection connection{
+      .from = roce::Qpn(0x4321), .to = roce::Qpn(0x8765), .first_psn = roce::Psn(0xdef)};
   writer.publish(qp());
-  const auto before = find_lender(*board, lender);
+  const auto before = find_connected(*board, connection);
   writer.withdraw_qp(qp().qpn);
-  EXPECT_FALSE(find_lender(*board, lender));
+  EXPECT_FALSE(find_connected(*board, connection));
   writer.publish(qp());
-  EXPECT_TRUE(find_lender(*board, lender));
-  EXPECT_NE(find_lender(*board, lender), before);
+  EXPECT_TRUE(find_connected(*board, connection));
+  EXPECT_NE(find_connected(*board, connection), before);
 }
 
 TEST_F(Boarded, ThereIsNoKeyZero) {

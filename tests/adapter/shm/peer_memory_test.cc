@@ -81,14 +81,14 @@ TEST(PeerMemory, ThatIsGoneIsNoReason) {
 
 // ---- what its process has lent
 
-constexpr shm::Lender kLender{.qpn = 5, .to = 6, .first_psn = 8};
+const transport::Connection kConnection{.from = roce::Qpn(5), .to = roce::Qpn(6), .first_psn = roce::Psn(8)};
 
 shm::LentPiece piece_of(const Target& target, size_t offset, size_t bytes) {
   return {reinterpret_cast<uintptr_t>(target.pages.get() + offset), bytes};
 }
 
 bool fetch(const Initiator& initiator, std::vector<shm::LentPiece> from, std::span<std::byte> to,
-           const shm::Lender& lender = kLender) {
+           const transport::Connection& connection = kConnection) {
   const ConstBytes piece = to;
   return initiator.memory->fetch(lender, from, {&piece, 1});
 }
@@ -101,8 +101,8 @@ TEST(LentMemoryOfAProcess, IsFetchedPieceByPiece) {
   std::array<std::byte, 4096> second{};
   const std::array<ConstBytes, 2> to{first, second};
   EXPECT_TRUE(initiator.memory->can_fetch());
-  EXPECT_TRUE(
-      initiator.memory->fetch(kLender, std::array{piece_of(target, 4096, 1), piece_of(target, 1, 4103)}, to));
+  EXPECT_TRUE(initiator.memory->fetch(kConnection,
+                                      std::array{piece_of(target, 4096, 1), piece_of(target, 1, 4103)}, to));
   EXPECT_EQ(first[0], std::byte{2});
   EXPECT_EQ(first[1], std::byte{1});
   EXPECT_EQ(second[4096 - 8], std::byte{2});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/transport/block_pins.h"
-
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "adapter/transport/packet_io.h"
 
 namespace verbena::transport {
 namespace {

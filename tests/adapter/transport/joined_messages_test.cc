@@ -403,7 +403,7 @@ TEST_P(SameTogether, NobodyCouldTellThemApart) {
     // In a batch, packets after the refused one have arrived as well, so these counters differ.
     const bool is_of_all = which == kReceivedPackets || which == kReceivedBytes || which == kReceivedOctets;
     if (is_of_all && single_.e.qp->state() == IBV_QPS_ERR) continue;
-    EXPECT_EQ(joined_.e.counter(which), single_.e.counter(which)) << qp_counter_name(which);
+    EXPECT_EQ(joined_.e.counter(which), single_.e.counter(which)) << kQpCounterNames[which];
   }
 }
 INSTANTIATE_TEST_SUITE_P(Random, SameTogether, testing::Range(1u, 65u));

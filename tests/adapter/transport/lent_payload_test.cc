@@ -167,9 +167,9 @@ class Lent final : public LentPayload {
  public:
   explicit Lent(ConstBytes data) : data_(data) {}
   uint32_t bytes() const override { return static_cast<uint32_t>(data_.size()); }
-  bool fetch(const Lender& lender, std::span<const ConstBytes> to) override {
+  bool fetch(const Connection& connection, std::span<const ConstBytes> to) override {
     ++asked;
-    asked_by = lender;
+    asked_by = connection;
     size_t offset = 0;
     for (const ConstBytes piece : to) {
       if (!is_there) break;
@@ -182,7 +182,7 @@ class Lent final : public LentPayload {
 
   bool is_there = true;
   int asked = 0;
-  Lender asked_by{};
+  Connection asked_by{};
 
  private:
   const ConstBytes data_;

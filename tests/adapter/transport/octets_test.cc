@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The octets of packets as port counters count them: from the IP header to the ICRC.
-#include "adapter/transport/octets.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "adapter/transport/packet_io.h"
 #include "adapter/transport/support/endpoint.h"
 
 namespace verbena::transport {

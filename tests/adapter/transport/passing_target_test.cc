@@ -3,7 +3,7 @@
 // and acknowledges them when their owner has answered.
 #include <vector>
 
-#include "adapter/transport/queue_owners.h"
+#include "adapter/transport/forwarded_requests.h"
 #include "adapter/transport/support/shared_test.h"
 
 namespace verbena::transport {

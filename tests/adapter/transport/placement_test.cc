@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ATOMIC WRITE and FLUSH (IBTA volume 1 release 1.5, annex A19), requester and responder.
-#include "adapter/memory/placement.h"
-
-#include "adapter/queues/flush_request.h"
+#include "adapter/memory/region.h"
+#include "adapter/queues/work_queue.h"
 #include "adapter/transport/support/requester_test.h"
 #include "adapter/transport/support/responder_test.h"
 

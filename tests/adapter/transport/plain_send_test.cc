@@ -272,7 +272,7 @@ TEST_P(SamePlainly, NobodyCouldTellThemApart) {
   }
   for (uint32_t i = 0; i < kQpCounterCount; ++i) {
     const auto which = static_cast<QpCounter>(i);
-    EXPECT_EQ(plain_.e.counter(which), other_.e.counter(which)) << qp_counter_name(which);
+    EXPECT_EQ(plain_.e.counter(which), other_.e.counter(which)) << kQpCounterNames[which];
   }
   if (plain_.e.qp->state() != IBV_QPS_ERR) {
     EXPECT_GT(plain_.taken_plainly, 50);

@@ -319,7 +319,7 @@ TEST_P(Twins, CannotBeToldFromWhatTheySend) {
     ASSERT_EQ(quick_.e.qp->next_send_psn(), other_.e.qp->next_send_psn());
     for (int c = 0; c < kQpCounterCount; ++c) {
       const auto which = static_cast<QpCounter>(c);
-      ASSERT_EQ(quick_.e.counter(which), other_.e.counter(which)) << qp_counter_name(which);
+      ASSERT_EQ(quick_.e.counter(which), other_.e.counter(which)) << kQpCounterNames[which];
     }
     for (SentPacket& packet : quick_.e.sink.packets) on_the_way_.push_back(std::move(packet));
     quick_.e.sink.packets.clear();

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "adapter/net/udp/udp_traits.h"
+#include "adapter/net/udp/send_run.h"
 #include "adapter/transport/support/endpoint.h"
 #include "adapter/transport/support/test_routes.h"
 #include "adapter/transport/uc.h"

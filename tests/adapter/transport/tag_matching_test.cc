@@ -5,7 +5,7 @@
 #include <infiniband/tm_types.h>
 
 #include "adapter/memory/window.h"
-#include "adapter/queues/tag_list.h"
+#include "adapter/queues/shared_receive_queue.h"
 #include "adapter/transport/support/shared_test.h"
 
 namespace verbena::transport {

@@ -230,7 +230,7 @@ TEST_F(RdmaNetlink, CountsByPortByQpAndNotByRegion) {
     counters[find(counter, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME).text()] =
         find(counter, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE).number<uint64_t>();
   }
-  EXPECT_EQ(counters.at(transport::qp_counter_name(transport::kRetransmittedPackets)), 5U);
+  EXPECT_EQ(counters.at(transport::kQpCounterNames[transport::kRetransmittedPackets]), 5U);
   const auto mrs = dump(RDMA_NLDEV_CMD_STAT_GET, RDMA_NLDEV_ATTR_RES_MR,
                         of_device().put_u32(RDMA_NLDEV_ATTR_STAT_RES, RDMA_NLDEV_ATTR_RES_MR));
   ASSERT_EQ(mrs.size(), 1U);

@@ -11,7 +11,7 @@
 #include <net/if_arp.h>
 #include <sys/epoll.h>
 
-#include "adapter/net/udp/control_message.h"
+#include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
 #include "base/plain_calls.h"

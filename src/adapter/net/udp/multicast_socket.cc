@@ -2,13 +2,12 @@
 #include "adapter/net/udp/multicast_socket.h"
 
 #include <cerrno>
-#include <cstring>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "adapter/net/udp/receive_options.h"
 #include "adapter/net/udp/socket_address.h"
+#include "adapter/net/udp/udp_port.h"
 #include "base/plain_calls.h"
 #include "base/socket_option.h"
 

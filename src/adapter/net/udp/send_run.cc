@@ -7,7 +7,7 @@
 #include <netinet/udp.h>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/net/udp/block_pool.h"
+#include "adapter/net/udp/splice_pipe.h"
 #include "adapter/net/udp/system_calls.h"
 #include "wire/roce/ip_header.h"
 

@@ -9,17 +9,35 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "adapter/net/udp/control_message.h"
-#include "adapter/net/udp/fragment_socket.h"
 #include "adapter/net/udp/send_sockets.h"
 #include "adapter/net/udp/socket_address.h"
 #include "adapter/net/udp/splice_pipe.h"
-#include "adapter/net/udp/udp_traits.h"
 #include "adapter/transport/packet_io.h"
+#include "adapter/transport/route.h"
 #include "base/bytes.h"
 #include "wire/roce/icrc.h"
 
 namespace verbena::net {
+
+// The kernel's UDP_MAX_SEGMENTS, and the maximum UDP payload of an IPv4 super-packet in bytes.
+inline constexpr uint32_t kUdpMaxSegments = 64;
+inline constexpr uint32_t kMaxSuperPacketBytes = 65535 - 20 - 8;
+
+// The traits of RoCEv2 over UDP sockets.
+inline constexpr transport::Traits kUdpTraits{
+    .max_payload = 4096,
+    // One UDP_SEGMENT super-packet.
+    .burst_bytes = kMaxSuperPacketBytes,
+    .burst_packets = kUdpMaxSegments,
+    // Bytes for headers and for the kernel's bookkeeping in the receiving socket's buffer.
+    .charge_per_packet = 64,
+    .lossless = false,
+    .progress = transport::Traits::Progress::kDescriptor,
+    // For UC and UD, which get no acknowledgements: the capacity of a default socket buffer
+    // (net.core.rmem_default), and the 10 Gb/s that one CPU can receive.
+    .blind_burst_bytes = 160 * 1024,
+    .blind_bytes_per_microsecond = 1250,
+};
 
 // A super-packet being built: consecutive packets of one path and one destination slot, stored contiguously.
 // One sendmsg() with UDP_SEGMENT sends the whole run. All packets have the size of the first, except that the

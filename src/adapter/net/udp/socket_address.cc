@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/net/udp/socket_address.h"
 
-#include <cstring>
-
 namespace verbena::net {
 
 SocketAddress destination_of(const roce::Path& path, uint16_t port) {

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "adapter/net/port.h"
+#include "adapter/net/udp/receiver.h"
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
 namespace verbena::net {
+
+// Asks the kernel for the information that a Receiver needs with each datagram: the addresses and the segment
+// size (UDP_GRO). Calling this again has no effect.
+Result<void> set_receive_options(int fd);
+
+// Makes the socket unable to send, permanently and for all processes that have its descriptor; connect(2)
+// does not undo this. So nobody can use the socket to send from its port.
+void forbid_sending(int fd);
+
+// Sets whether the kernel also reports the traffic class, hop limit and flow label of each datagram.
+void set_ip_details(int fd, bool wanted);
 
 struct UdpPortOptions {
   uint32_t slot = 0;  // of this port's QPs; drops packets to QPNs of other slots (kForeignSlot)
@@ -41,5 +55,35 @@ Result<UniqueFd> open_receive_socket(uint16_t port);
 // destination QPN: slot k to the k-th socket. Packets for slots from `sockets` up go to the socket of slot 0.
 // Call again after each new socket. (Uses SO_ATTACH_REUSEPORT_CBPF, which needs no privilege.)
 Result<void> attach_slot_steering(int any_socket_of_the_group, uint32_t sockets);
+
+// The receiving half of a port of make_forwarded_port(). Reads datagrams that the agent has received and
+// forwards (control/protocol/messages.h), and passes on valid RoCEv2 packets as a Receiver does.
+// The content of forwarded datagrams is checked like that of datagrams from the network. One thread at a
+// time.
+class ForwardedReceiver {
+ public:
+  // `port` is the UDP port at which the agent received the datagrams.
+  ForwardedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters);
+
+  uint32_t receive(PacketHandler& handler, uint32_t budget);
+  // Returns the socket's descriptor number, which stays the same as long as the receiver lives.
+  int fd() const { return socket_.get(); }
+  bool is_whole() const { return socket_.is_ours(); }
+
+ private:
+  int64_t take(PacketHandler& handler, ConstBytes message);
+  void become_deaf();
+
+  OwnFd socket_;
+  DatagramSplitter splitter_;
+  ReadAhead ahead_;
+  DatagramBatch batch_;
+};
+
+// Makes a port for a process that has no socket of UDP port 4791. The port sends like a UdpPort, by sockets
+// of its own, and receives the datagrams that the agent forwards on `socket` (SOCK_SEQPACKET). While `socket`
+// is full, datagrams wait in the agent's UDP socket; when that socket is full, too, datagrams are lost.
+// `options.receive_buffer_bytes` is not used, because the agent chooses the buffer size.
+Result<std::unique_ptr<Port>> make_forwarded_port(UniqueFd socket, const UdpPortOptions& options);
 
 }  // namespace verbena::net

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "adapter/net/port.h"
-#include "adapter/net/udp/udp_traits.h"
+#include "adapter/net/udp/send_run.h"
 #include "base/unique_fd.h"
 #include "wire/roce/packet.h"
 

@@ -7,7 +7,7 @@
 #include "adapter/net/port.h"
 #include "adapter/net/sim/link_model.h"
 #include "adapter/net/sim/pending_frames.h"
-#include "adapter/net/udp/udp_traits.h"
+#include "adapter/net/udp/send_run.h"
 #include "base/time.h"
 #include "wire/roce/path.h"
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "adapter/memory/placement.h"
+#include "adapter/memory/region.h"
 #include "adapter/memory/window.h"
-#include "adapter/queues/flush_request.h"
+#include "adapter/queues/work_queue.h"
 #include "base/format.h"
 
 namespace verbena::transport {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "adapter/queues/flush_request.h"
+#include "adapter/queues/work_queue.h"
 #include "adapter/transport/simulation/host.h"
 #include "adapter/transport/simulation/layout.h"
 #include "adapter/transport/simulation/ring_space.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "adapter/congestion/windowed_max.h"
+#include "adapter/congestion/bbr.h"
 #include "adapter/net/sim/link_model.h"
 #include "base/time.h"
 

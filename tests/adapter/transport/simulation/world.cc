@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "adapter/memory/placement.h"
+#include "adapter/memory/region.h"
 #include "base/format.h"
 
 namespace verbena::transport {

@@ -5,7 +5,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/queues/flush_request.h"
+#include "adapter/queues/work_queue.h"
 #include "adapter/transport/queue_pair.h"
 
 namespace verbena::transport {

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/queues/ring_pool.h"
+#include "adapter/queues/mapped_array.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <new>
 
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include "base/intrusive_list.h"
 
