@@ -306,7 +306,7 @@ bool UdQueuePair::may_wait(TimePoint now) {
 }
 
 // Whether a posted request goes to another destination than the oldest one.
-bool UdQueuePair::do_others_wait() const {
+bool UdQueuePair::do_others_wait() {
   const queues::SendQueue& queue = send_queue();
   for (uint32_t i = 1; i < queue.waiting(); ++i) {
     const queues::SendWqe& wqe = queue.at(queue.consumed() + i);

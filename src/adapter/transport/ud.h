@@ -79,7 +79,7 @@ class UdQueuePair : public QueuePair {
   std::optional<TransmitResult> hold_back(TimePoint now);
   // Whether the oldest request, which has to wait, may still do so.
   bool may_wait(TimePoint now);
-  bool do_others_wait() const;
+  bool do_others_wait();
   uint32_t qkey_of(const queues::SendWqe& wqe) const;
   SendStatus send(const queues::SendWqe& wqe);
 
