@@ -15,7 +15,7 @@ VERBS = pathlib.Path(os.environ.get("VERBENA_VERBS_HEADER", INCLUDE / "infiniban
 # Each page: prefix of the functions, and the headers that declare them. Headers below src/ are ours, for newer functions.
 PAGES = {
     "docs/verbs.md": ("ibv_", (VERBS,)),
-    "docs/rdmacm.md": ("rdma_", (INCLUDE / "rdma/rdma_cma.h", INCLUDE / "rdma/rdma_verbs.h", "src/libraries/librdmacm/newer.h")),
+    "docs/rdmacm.md": ("rdma_", (INCLUDE / "rdma/rdma_cma.h", INCLUDE / "rdma/rdma_verbs.h", "src/libraries/librdmacm/events.h")),
 }
 # Later headers also declare the exported functions in this list, and two that are inline or private.
 NEWER = "tests/libraries/libibverbs/abi/libibverbs.so.1.newer.syms"

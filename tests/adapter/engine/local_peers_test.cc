@@ -489,10 +489,10 @@ TEST_F(LocalPeersTest, SendsNoAddressesToAProcessOfAnotherUser) {
   headers.opcode = roce::make_opcode(roce::Service::kRc, Operation::kSendOnly);
   headers.destination = kOtherQpn;
   for (uint64_t streamed = 0; streamed < 256 << 20; streamed += payload.size()) {
-    const auto status = shard->exclusively([&] {
+    const auto sent_as = shard->exclusively([&] {
       return route->sink->send({path, headers, {&piece, 1}, static_cast<uint32_t>(payload.size())});
     });
-    ASSERT_EQ(status, transport::SendStatus::kSent);
+    ASSERT_EQ(sent_as, transport::SendStatus::kSent);
     ASSERT_FALSE(route->direct->lends());
     read(*line);
   }
