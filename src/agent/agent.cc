@@ -105,6 +105,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                     .served = served_,
                     .on_greeted =
                         [this](const Session& session) {
+                          if (takeover_.is_over()) clients_.expect_no_early_descriptors();
                           if (session.is_standby()) standbys_[session.id()] = session.pid();
                           if (session.is_mirror()) mirrors_.insert(session.id());
                           consider_keeper();
@@ -194,8 +195,9 @@ StoppedProcesses::Surroundings Agent::stopped_surroundings() {
 
 ClientTable::Surroundings Agent::client_surroundings() {
   return {.make_session =
-              [this](uint64_t id, UniqueFd socket, const ucred& peer) {
-                return std::make_unique<Session>(for_sessions_, id, std::move(socket), peer);
+              [this](uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share) {
+                return std::make_unique<Session>(for_sessions_, id, std::move(socket), peer,
+                                                 std::move(share));
               },
           .on_come =
               [this](uint64_t session) {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "agent/descriptor_limit.h"
 #include "agent/seed.h"
 #include "management/mad/administration.h"
 #include "management/mad/agent_info.h"
@@ -24,7 +25,6 @@ using mad::MadHeader;
 using mad::MadStatus;
 using mad::Subnet;
 
-constexpr Quota::Size kPorts{.all = 1024, .reserve = 128};
 constexpr uint32_t kGsiQpn = 1;
 constexpr uint8_t kOwnPortNumber = 1;
 constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port number
@@ -54,7 +54,7 @@ MadDispatcher::MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own,
     : loop_(loop),
       sockets_(sockets),
       surroundings_(std::move(surroundings)),
-      quota_(kPorts, own),
+      quota_(std::make_shared<Quota>(room_with(descriptor_limit()), own)),
       fabrics_(std::move(host)),
       registrations_(static_cast<uint32_t>(draw_seed())),
       long_(loop, own, long_surroundings()) {}
@@ -101,7 +101,7 @@ void MadDispatcher::links_changed(const std::vector<control::Link>& links) {
 
 Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool takes_long) {
   if (fabrics_.find(device_index) == nullptr) return fail(ENODEV);
-  if (!quota_.allows(user)) return fail(EMFILE);
+  if (!quota_->allows(user)) return fail(EMFILE);
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
   UniqueFd ours(ends[0]), theirs(ends[1]);
@@ -113,9 +113,8 @@ Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool tak
                                                       ConstBytes mad) { on_datagram(number, header, mad); },
                         .has_room = [this, number] { return has_room(number); },
                         .on_end = [this, number] { loop_.later([this, number] { close(number); }); }};
-  quota_.take(user);
   ports_.emplace(number, std::make_unique<OpenPort>(loop_, sockets_, user, device_index, std::move(ours),
-                                                    takes_long, std::move(owner)));
+                                                    takes_long, std::move(owner), take_share(quota_, user)));
   surroundings_.on_ports();
   return theirs;
 }
@@ -142,7 +141,6 @@ OpenPort* MadDispatcher::port_of(uid_t user, uint64_t port) {
 void MadDispatcher::close(uint64_t port) {
   const auto found = ports_.find(port);
   if (found == ports_.end()) return;
-  quota_.give_back(found->second->user());
   ports_.erase(found);
   for (const uint32_t transaction : registrations_.remove_port(port)) long_.forget_receiver(transaction);
   waiting_.remove_port(port);

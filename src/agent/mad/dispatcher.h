@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,10 @@ class MadDispatcher {
     std::function<void()> on_ports;      // the number of open ports has changed
     std::function<TimePoint()> settled;  // Discovery::settled(): programs may not send before
   };
+  // Returns the quota of open ports for an agent that may open `descriptors`: one each.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min<size_t>(1024, descriptors / 32));
+  }
   // `own`: the agent's own user. `host`: this host's name, which describes its adapters in the subnet.
   MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host,
                 Surroundings surroundings);
@@ -114,7 +119,7 @@ class MadDispatcher {
   EventLoop& loop_;
   ClientSockets& sockets_;
   const Surroundings surroundings_;
-  Quota quota_;
+  const std::shared_ptr<Quota> quota_;  // counts ports until their sockets are closed
   LinkFabrics fabrics_;
   Registrations registrations_;
   WaitingRequests waiting_;

@@ -14,8 +14,13 @@ using protocol::MessageType;
 }  // namespace
 
 ClientEvents::ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
-                           Surroundings surroundings)
-    : loop_(loop), sockets_(sockets), user_(user), links_(links), surroundings_(std::move(surroundings)) {}
+                           Surroundings surroundings, QuotaShare share)
+    : loop_(loop),
+      sockets_(sockets),
+      user_(user),
+      links_(links),
+      surroundings_(std::move(surroundings)),
+      share_(std::move(share)) {}
 
 ClientEvents::~ClientEvents() {
   if (socket_) loop_.forget(socket_->get());
@@ -24,7 +29,7 @@ ClientEvents::~ClientEvents() {
 Result<UniqueFd> ClientEvents::open(uint16_t version) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  socket_.emplace(sockets_, user_, UniqueFd(ends[0]));
+  socket_.emplace(sockets_, user_, UniqueFd(ends[0]), ClientSockets::For::kEvents, share_);
   version_ = version;
   loop_.watch_for(user_, socket_->get(), EPOLLIN, [this](uint32_t) { return on_readable(); });
   return UniqueFd(ends[1]);
@@ -56,9 +61,17 @@ bool ClientEvents::say(const Message& message, const UniqueFd& file, uint32_t& u
   return sent.has_value();
 }
 
+// Whether both ends of a pair of sockets may wait to be closed. Asked before the first end is sent, when the
+// pair is empty: later the agent must close its copies, however many wait.
+bool ClientEvents::has_room_for_ends(uid_t other) const {
+  const ForeignCloser& closer = sockets_.closer();
+  return closer.allows(user_) && closer.allows(other);
+}
+
 // Closes the socket on the closer's thread. The agent's copy may be the last one, with unread data of the
 // other user.
 bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
+  if (!peer.asked && !has_room_for_ends(other)) return false;
   const bool told = say_peer(peer);
   sockets_.closer().close(other, std::move(peer.socket));
   return told;
@@ -76,6 +89,7 @@ bool ClientEvents::say_peer(const control::DomainPeer& peer) {
 }
 
 bool ClientEvents::tell_channel(control::SlotChannel channel, uid_t other) {
+  if (!channel.asked && !has_room_for_ends(other)) return false;
   const bool told = say_channel(channel);
   sockets_.closer().close(other, std::move(channel.socket));
   return told;

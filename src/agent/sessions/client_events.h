@@ -30,9 +30,9 @@ class ClientEvents {
     std::function<void(uint32_t own_slot, uint32_t peer_slot)> on_ask_channel;
     std::function<void()> on_end;  // the client has closed its end, or sent descriptors
   };
-  // `user`: the client's user.
+  // `user`: the client's user. `share`: what the session counts in until its sockets are closed.
   ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
-               Surroundings surroundings);
+               Surroundings surroundings, QuotaShare share = {});
   ~ClientEvents();
   ClientEvents(const ClientEvents&) = delete;
   ClientEvents& operator=(const ClientEvents&) = delete;
@@ -69,6 +69,7 @@ class ClientEvents {
   bool on_readable();
   void take(ConstBytes message);
   void push_links();
+  bool has_room_for_ends(uid_t other) const;
   bool say_peer(const control::DomainPeer& peer);
   bool say_channel(const control::SlotChannel& channel);
   // Sends the message, with `file` if it is valid. Increments `unseen`, which the client's acknowledgement
@@ -81,6 +82,7 @@ class ClientEvents {
   const uid_t user_;
   const LinkPublisher& links_;
   const Surroundings surroundings_;
+  const QuotaShare share_;
   std::optional<ClientSocket> socket_;
   uint16_t version_ = protocol::kProtocolVersion;
   bool stopped_ = false;

@@ -102,10 +102,10 @@ const Session::Request Session::kRequests[] = {
 #undef VERBENA_REQUEST
 };
 
-Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer)
+Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share)
     : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
-      socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies),
+      socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies, share),
       events_(parts.loop, parts.sockets, peer.uid, parts.links,
               {.on_ask_peer =
                    [this](uint64_t domain, uint32_t slot) {
@@ -115,7 +115,8 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
                    [this](uint32_t own_slot, uint32_t peer_slot) {
                      parts_.requests.channels.ask_for_channel(client_.session, own_slot, peer_slot);
                    },
-               .on_end = [this] { close(); }}) {
+               .on_end = [this] { close(); }},
+              std::move(share)) {
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return on_readable(events); });
   client_.process = share_process(watch_peer(socket_.get(), peer.pid));
@@ -144,8 +145,8 @@ bool Session::on_readable(uint32_t events) {
     close();
     return false;
   }
-  if (brings_descriptors(ConstBytes(buffer, std::min(seen->bytes, sizeof buffer))) && !may_go_on())
-    return false;
+  const ConstBytes message(buffer, std::min(seen->bytes, sizeof buffer));
+  if (!may_go_on(message, seen->has_files)) return false;
   receive(ConstBytes(buffer, seen->bytes), seen->is_longer, seen->has_files);
   return true;
 }
@@ -158,9 +159,11 @@ void Session::listen() {
 
 // A program that starts at once with hundreds of its user's gets its answer a moment later. A program whose
 // user's programs receive nothing gets an error.
-bool Session::may_go_on() {
+bool Session::may_go_on(ConstBytes message, bool has_files) {
+  const bool may_answer =
+      !brings_descriptors(message) || socket_.is_clogged() || socket_.may_send(kMaxFilesOfReply);
+  const bool has_room = may_answer && (!has_files || parts_.sockets.closer().allows(client_.uid));
   const TimePoint now = MonotonicClock::now();
-  const bool has_room = socket_.is_clogged() || socket_.may_send(kMaxFilesOfReply);
   const TimePoint until = wait_ ? wait_->until : now + kPatience;
   end_wait();
   if (has_room || now >= until) return true;
@@ -221,6 +224,9 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
     if (fault) return drop_with_files(header, *fault);
     if (!is_known || !shape_of(header.type).takes_descriptor) {
       return drop_with_files(header, {EBADMSG, "with unexpected descriptors"});
+    }
+    if (!parts_.sockets.closer().allows(client_.uid)) {
+      return drop_with_files(header, {EMFILE, "the agent has too many descriptors of this user open"});
     }
     auto taken = take_file();
     if (!taken) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/cm/connection_trace.h"
+#include "agent/descriptor_limit.h"
 #include "base/sealed_file.h"
 #include "control/protocol/status_page.h"
 #include "control/protocol/trace_ring.h"
@@ -115,7 +116,8 @@ void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
 void KeptTraces::add(Kept kept) {
   kept.number = next_++;
   kept_.push_back(std::move(kept));
-  while (processes() > kMaxProcesses || bytes() > kMaxBytes || kept_.size() > kMaxTraces) forget_one();
+  while (processes() > kMaxProcesses || bytes() > kMaxBytes || kept_.size() > room_with(descriptor_limit()))
+    forget_one();
 }
 
 const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {
