@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
 
+#include "base/time.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
@@ -16,6 +18,8 @@ namespace verbena::agent {
 // watch() may be called on a different thread than the other methods.
 class CounterReaders {
  public:
+  static constexpr Duration kPause = std::chrono::milliseconds(10);
+
   CounterReaders();
 
   // Watches the files of this folder until the folder is removed.
@@ -23,6 +27,8 @@ class CounterReaders {
 
   // Returns a descriptor that is readable when take_news() has events, or -1 without inotify.
   int fd() const { return fd_.get(); }
+  // Takes some events, a bounded number. Anybody may open the files, and make events faster than they are
+  // read: wait for kPause between two calls.
   void take_news();
   // Returns whether a program has a counter file open, as of the last take_news().
   bool any() const;
