@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "agent/event_loop.h"
+#include "agent/lack_of_memory.h"
 #include "base/time.h"
 
 namespace verbena::agent {
@@ -30,11 +32,13 @@ class DeadlineTimer {
     if (deadline == kNever) return;
     timer_ = loop_.at(deadline, [this] {
       timer_.reset();
-      on_timer_();
+      if (!survive_lack_of_memory(on_timer_)) arm(MonotonicClock::now() + kPauseWithoutMemory);
     });
   }
 
  private:
+  static constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
+
   EventLoop& loop_;
   const std::function<void()> on_timer_;
   std::optional<EventLoop::TimerId> timer_;

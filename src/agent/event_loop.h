@@ -24,7 +24,7 @@ namespace verbena::agent {
 //
 // Works in rounds: run_round() polls the descriptors once. Work that a user's programs cause is divided
 // fairly among users (UserTurns). Kernel notifications, network packets and timers do not wait for a user's
-// turn.
+// turn. A handler, task or piece of work that throws std::bad_alloc ends, and the loop goes on.
 class EventLoop {
  public:
   using Handler = std::function<void(uint32_t epoll_events)>;

@@ -32,7 +32,7 @@ control::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   if (!limits_.allows_channel(channels_.size())) return refuse(EMFILE, "too many event channels");
   if (!events || !is_seqpacket(events.get())) return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
-  const EventChannel::Tallies waiting{waiting_events_, limits_.usage().waiting_events};
+  const EventChannel::Tallies waiting{waiting_events_, limits_.waiting_events()};
   channels_[request.channel] =
       std::make_unique<EventChannel>(loop_, host_.user(), std::move(events), request.generation, waiting);
   limits_.take_channel();

@@ -90,7 +90,7 @@ CmIdentifier& ClientIdentifiers::add(std::unique_ptr<CmIdentifier> request, cons
 
 // REQUIRES: its channel exists, and its number is new
 CmIdentifier& ClientIdentifiers::keep(std::unique_ptr<CmIdentifier> id) {
-  ++limits_.usage().identifiers;
+  limits_.take_identifier();
   ++channels_.find(id->channel)->identifiers;
   if (id->listed_number == 0) id->listed_number = service_.next_listed_number();
   client_.recount(*id);
@@ -126,8 +126,8 @@ void ClientIdentifiers::discard(CmIdentifier& id) {
   id.connection = 0;
   if (EventChannel* channel = channels_.find(id.channel)) --channel->identifiers;
   client_.recount(id, false);
-  --limits_.usage().identifiers;
-  limits_.usage().groups -= id.groups.size();
+  limits_.give_back_identifier();
+  limits_.give_back_groups(id.groups.size());
 }
 
 }  // namespace verbena::agent

@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client_limits.h"
 
-#include <unistd.h>
-
 namespace verbena::agent {
-namespace {
 
-// Limits for an ordinary user of a root agent, for all its programs together: identifiers, unread events, and
-// multicast groups.
-constexpr size_t kMaxIdentifiersOfStranger = 262144;
-constexpr size_t kMaxWaitingEventsOfStranger = 262144;
-constexpr size_t kMaxGroupsOfStranger = 262144;
-
-}  // namespace
-
-bool ClientLimits::is_strangers() const {
-  return user_ != ::geteuid() && user_ != 0;
+bool ClientLimits::allows_another(const Quota& items) const {
+  return items.is_trusted(user_) || (items.of(user_) < CmService::Shares::kMaxOfUser && items.allows(user_));
 }
 
 bool ClientLimits::allows_identifier(size_t held) const {
-  return held < kMaxIdentifiers && (!is_strangers() || usage().identifiers < kMaxIdentifiersOfStranger);
+  return held < kMaxIdentifiers && allows_another(service_.shares().identifiers);
 }
 
 // Clears only so much at a time that no other client has to wait.
@@ -32,12 +21,11 @@ bool ClientLimits::allows_channel(size_t held) const {
 }
 
 bool ClientLimits::allows_group(size_t held_by_identifier) const {
-  return held_by_identifier < kMaxGroups && (!is_strangers() || usage().groups < kMaxGroupsOfStranger);
+  return held_by_identifier < kMaxGroups && allows_another(service_.shares().groups);
 }
 
 bool ClientLimits::allow_waiting_events(size_t waiting) const {
-  return waiting <= kMaxWaitingEvents &&
-         (!is_strangers() || usage().waiting_events <= kMaxWaitingEventsOfStranger);
+  return waiting <= kMaxWaitingEvents && (waiting == 0 || allows_another(waiting_events()));
 }
 
 }  // namespace verbena::agent

@@ -37,7 +37,8 @@ EventChannel::~EventChannel() {
 
 void EventChannel::tally(size_t more, size_t less) {
   waiting_.client += more - less;
-  waiting_.user += more - less;
+  waiting_.users.take(user_, more);
+  waiting_.users.give_back(user_, less);
 }
 
 uint64_t EventChannel::send(protocol::CmEvent event) {

@@ -11,6 +11,7 @@
 
 #include "agent/event_loop.h"
 #include "agent/sessions/foreign_closer.h"
+#include "base/quota.h"
 #include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -19,10 +20,10 @@ namespace verbena::agent {
 // socket. For the agent's thread.
 class EventChannel {
  public:
-  // Counters of events queued in the agent: of the client, and of its user. The channel updates both.
+  // Counters of events queued in the agent: of the client, and of all users. The channel updates both.
   struct Tallies {
     size_t& client;
-    size_t& user;
+    Quota& users;
   };
 
   // `user`: the program's user. `socket`: the agent's end. `generation`: CmChannelRequest::generation, which

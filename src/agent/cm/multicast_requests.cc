@@ -39,7 +39,7 @@ EventOutcome MulticastRequests::join(const protocol::CmJoinRequest& request) {
   if (!known) {
     if (!limits_.allows_group(id->groups.size())) return refuse(ENOMEM, "too many groups");
     id->groups.push_back(request.multicast);
-    ++limits_.usage().groups;
+    limits_.take_group();
   }
 
   protocol::CmEvent event = event_of(*id, manager(), RDMA_CM_EVENT_MULTICAST_JOIN);
@@ -58,7 +58,7 @@ Outcome MulticastRequests::leave(const protocol::CmLeaveRequest& request) {
   CmIdentifier* id = find(request.id);
   if (id == nullptr) return no_such_identifier();
   if (std::erase(id->groups, request.multicast) == 0) return refuse(ENOENT, "no such group");
-  --limits_.usage().groups;
+  limits_.give_back_groups(1);
   return {};
 }
 

@@ -42,6 +42,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, Host host)
       host_(std::move(host)),
       random_(draw_seed()),
       channels_(ClientLimits::channels_with(descriptor_limit()), ::geteuid()),
+      shares_(::geteuid()),
       ledger_([this] {
         if (host_.on_others) host_.on_others();
       }),

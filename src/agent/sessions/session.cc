@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "agent/lack_of_memory.h"
 #include "agent/sessions/acting_for.h"
 #include "agent/sessions/helper_names.h"
 #include "agent/slots/process.h"
@@ -118,7 +119,7 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
                .on_end = [this] { close(); }},
               std::move(share)) {
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
-                        [this](uint32_t events) { return on_readable(events); });
+                        [this](uint32_t events) { return take_events(events); });
   client_.process = share_process(watch_peer(socket_.get(), peer.pid));
   // Watches the process, because other processes may have inherited its socket.
   if (client_.process) parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
@@ -129,6 +130,13 @@ Session::~Session() {
   if (client_.process) parts_.loop.forget(client_.process->get());
   end_wait();
   if (cm_) parts_.connection_management.gone_clients().add(std::move(cm_));
+}
+
+// A client whose request there is no memory for is disconnected: the request may be half done.
+bool Session::take_events(uint32_t events) {
+  bool has_more = false;
+  if (!survive_lack_of_memory([&] { has_more = on_readable(events); })) close();
+  return has_more;
 }
 
 bool Session::on_readable(uint32_t events) {

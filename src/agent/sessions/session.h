@@ -104,6 +104,7 @@ class Session : private CmClient::Host {
   // Handles one message, or one step of an unfinished request. Returns false if it did neither: nothing has
   // come, the next message must wait, or the session is closing. The event loop repeats the call until then.
   bool on_readable(uint32_t events);
+  bool take_events(uint32_t events);
   void listen();
   void receive(ConstBytes message, bool is_longer, bool has_files);
   std::optional<Fault> find_fault(const protocol::MessageHeader& header, ConstBytes message,

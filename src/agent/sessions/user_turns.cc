@@ -3,14 +3,18 @@
 
 #include <utility>
 
+#include "agent/lack_of_memory.h"
 #include "agent/sessions/acting_for.h"
 
 namespace verbena::agent {
 namespace {
 
+// A piece for which there is not enough memory is left as it is.
 bool run_for(uid_t user, const UserTurns::Piece& piece) {
   const ActingFor acting(user);
-  return piece();
+  bool has_more = false;
+  survive_lack_of_memory([&] { has_more = piece(); });
+  return has_more;
 }
 
 }  // namespace
