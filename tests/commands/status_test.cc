@@ -72,7 +72,8 @@ TEST(StatusJson, ShowsEverything) {
   const json& process = whole["processes"][0];
   EXPECT_EQ(process["pid"], 1234);
   EXPECT_EQ(process["port"]["sent_packets"], 78);
-  EXPECT_EQ(process["port"]["dropped"][net::drop_reason_name(net::DropReason::kBadIcrc)], 5);
+  EXPECT_EQ(process["port"]["dropped"][net::kDropReasonNames[static_cast<size_t>(net::DropReason::kBadIcrc)]],
+            5);
   const json& qp = process["queue_pairs"][0];
   EXPECT_EQ(qp["qpn"], 0x1011);
   EXPECT_EQ(qp["type"], "RC");

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "adapter/memory/region.h"
+#include "adapter/transport/packet_io.h"
 #include "base/cache_line.h"
 
 namespace verbena::shm {

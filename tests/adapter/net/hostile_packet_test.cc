@@ -19,7 +19,7 @@ class HostilePacket : public ::testing::TestWithParam<const char*> {
     stranger_.send(udp_payload);
     ASSERT_TRUE(wait_for(group_[1].receive_fd(), POLLIN));
     group_[1].receive(collector_, 16);
-    EXPECT_EQ(count, before + 1) << drop_reason_name(reason);
+    EXPECT_EQ(count, before + 1) << kDropReasonNames[static_cast<size_t>(reason)];
     EXPECT_TRUE(collector_.packets.empty());
   }
 

@@ -437,9 +437,9 @@ TEST(ReceiveSocket, ReportsThatThePortIsTaken) {
 }
 
 TEST(DropReason, EachHasAName) {
-  EXPECT_STREQ(drop_reason_name(DropReason::kTruncated), "truncated");
-  EXPECT_STREQ(drop_reason_name(DropReason::kForeignSlot), "foreign_slot");
-  EXPECT_STREQ(drop_reason_name(DropReason::kBadSource), "bad_source");
+  EXPECT_STREQ(kDropReasonNames[static_cast<size_t>(DropReason::kTruncated)], "truncated");
+  EXPECT_STREQ(kDropReasonNames[static_cast<size_t>(DropReason::kForeignSlot)], "foreign_slot");
+  EXPECT_STREQ(kDropReasonNames[static_cast<size_t>(DropReason::kBadSource)], "bad_source");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ shm::LentPiece piece_of(const Target& target, size_t offset, size_t bytes) {
 bool fetch(const Initiator& initiator, std::vector<shm::LentPiece> from, std::span<std::byte> to,
            const transport::Connection& connection = kConnection) {
   const ConstBytes piece = to;
-  return initiator.memory->fetch(lender, from, {&piece, 1});
+  return initiator.memory->fetch(connection, from, {&piece, 1});
 }
 
 TEST(LentMemoryOfAProcess, IsFetchedPieceByPiece) {
@@ -113,9 +113,9 @@ TEST(LentMemoryOfAProcess, IsOfAQpThatIsConnectedToUs) {
   const Target target;
   const Initiator initiator(target);
   std::array<std::byte, 16> to{};
-  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {.qpn = 4, .to = 6, .first_psn = 8}));
-  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {.qpn = 5, .to = 7, .first_psn = 8}));
-  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {.qpn = 5, .to = 6, .first_psn = 7}));
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {roce::Qpn(4), roce::Qpn(6), roce::Psn(8)}));
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {roce::Qpn(5), roce::Qpn(7), roce::Psn(8)}));
+  EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to, {roce::Qpn(5), roce::Qpn(6), roce::Psn(7)}));
   target.own->hide(roce::Qpn(5));
   EXPECT_FALSE(fetch(initiator, {piece_of(target, 0, 16)}, to));
   EXPECT_TRUE(are(to, 0));
