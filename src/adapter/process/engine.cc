@@ -82,7 +82,7 @@ std::vector<roce::Address> assigned_link_local() {
 
 // The GIDs of this host's links.
 struct HostAddresses {
-  // Of links that are up. A default GID is made from a MAC address, and the host may not have it as an
+  // GIDs of links that are up. A default GID is made from a MAC address, and the host may not have it as an
   // address: packets to it then do not arrive. So a link-local GID counts only if an interface has that
   // address.
   std::vector<roce::Address> reachable;

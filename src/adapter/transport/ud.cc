@@ -276,7 +276,7 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
     }
     const SendStatus status = send(wqe);
     if (status == SendStatus::kBusy) {
-      // A socket without room is of this host's making: whoever receives has no part in it.
+      // A socket without room is of this host's making: the receiver has no part in it.
       if (!route().traits.lossless || may_wait(now)) return TransmitResult::kBusy;
       count(kDroppedDatagrams);
       complete_send(wqe, IBV_WC_SUCCESS);  // lost, as by an adapter whose receiver is too slow

@@ -415,7 +415,7 @@ TEST_F(UdReports, ThatAreRepeatedPostponeNothing) {
   }
 }
 
-// A receiver that repeats one report for ever counts as gone, as one that sends none.
+// A receiver that repeats one report forever counts as gone, as one that sends none.
 TEST_F(UdReports, ThatConfirmNothingNewDoNotKeepTheSenderWaiting) {
   send_up_to(1000);
   answer();
