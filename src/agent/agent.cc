@@ -83,8 +83,9 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                     .served = served_,
                     .agent = *this},
       clients_(loop_, client_sockets_, ClientTable::room_with(descriptor_limit()), *this,
-               [this](uint64_t id, UniqueFd socket, const ucred& peer) {
-                 return std::make_unique<Session>(for_sessions_, id, std::move(socket), peer);
+               [this](uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share) {
+                 return std::make_unique<Session>(for_sessions_, id, std::move(socket), peer,
+                                                  std::move(share));
                }) {}
 
 // When clients see their connection close, they look for the next agent. By then the name must be free, and
@@ -236,6 +237,7 @@ void Agent::session_came(uint64_t session) {
 }
 
 void Agent::session_greeted(const Session& session) {
+  if (takeover_.is_over()) clients_.expect_no_early_descriptors();
   if (session.is_standby()) standbys_[session.id()] = session.pid();
   if (session.is_mirror()) mirrors_.insert(session.id());
   consider_standby();

@@ -13,9 +13,12 @@ namespace verbena::agent {
 
 namespace {
 
+// A piece for which there is not enough memory is left as it is.
 bool run_for(uid_t user, const UserTurns::Piece& piece) {
   const ActingFor acting(user);
-  return piece();
+  bool has_more = false;
+  survive_lack_of_memory([&] { has_more = piece(); });
+  return has_more;
 }
 
 }  // namespace
@@ -166,7 +169,7 @@ void EventLoop::dispatch(const epoll_event& event) {
   const int fd = static_cast<int>(event.data.u64 & UINT32_MAX);
   if (!is_watched(fd, static_cast<uint32_t>(event.data.u64 >> 32))) return;
   const std::shared_ptr<Handler> handler = watches_.at(fd).handler;  // the handler may call forget(fd)
-  (*handler)(event.events);
+  survive_lack_of_memory([&] { (*handler)(event.events); });
 }
 
 // A timer that a task sets for a time already past waits for the next round. Otherwise a task that runs
@@ -176,7 +179,7 @@ void EventLoop::run_timers() {
   const TimePoint now = MonotonicClock::now();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto node = timers_.extract(timers_.begin());
-    node.mapped()();
+    survive_lack_of_memory(node.mapped());
     if (MonotonicClock::now() - now >= per_round_) return;
   }
 }
@@ -184,7 +187,7 @@ void EventLoop::run_timers() {
 void EventLoop::run_later() {
   while (!later_.empty()) {
     const std::vector<Task> tasks = std::exchange(later_, {});
-    for (const Task& task : tasks) task();
+    for (const Task& task : tasks) survive_lack_of_memory(task);
   }
 }
 
@@ -206,8 +209,8 @@ void EventLoop::run_round() {
   const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout);
   if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
   for (int i = 0; i < count; ++i) dispatch(events[i]);
-  turns_.run(per_round_, clock_);
-  for (const Task& task : of_this_round) task();
+  survive_lack_of_memory([this] { turns_.run(per_round_, clock_); });
+  for (const Task& task : of_this_round) survive_lack_of_memory(task);
   run_timers();
   run_later();
 }

@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/types.h>
 
+#include "agent/lack_of_memory.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
@@ -83,7 +84,7 @@ class UserTurns {
 //
 // Works in rounds: run_round() polls the descriptors once. Work that a user's programs cause is divided
 // fairly among users (UserTurns). Kernel notifications, network packets and timers do not wait for a user's
-// turn.
+// turn. A handler, task or piece of work that throws std::bad_alloc ends, and the loop goes on.
 class EventLoop {
  public:
   using Handler = std::function<void(uint32_t epoll_events)>;
@@ -181,11 +182,13 @@ class DeadlineTimer {
     if (deadline == kNever) return;
     timer_ = loop_.at(deadline, [this] {
       timer_.reset();
-      on_timer_();
+      if (!survive_lack_of_memory(on_timer_)) arm(MonotonicClock::now() + kPauseWithoutMemory);
     });
   }
 
  private:
+  static constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
+
   EventLoop& loop_;
   const std::function<void()> on_timer_;
   std::optional<EventLoop::TimerId> timer_;

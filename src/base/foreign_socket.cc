@@ -13,6 +13,7 @@
 
 #include "base/detached_thread.h"
 #include "base/log.h"
+#include "base/socket_option.h"
 
 namespace verbena {
 
@@ -82,8 +83,9 @@ namespace {
 constexpr size_t kSenderRoom = CMSG_SPACE(sizeof(ucred));
 // CMSG_LEN and not CMSG_SPACE: alignment would make room for a second one.
 constexpr size_t kFileRoom = CMSG_LEN(sizeof(int));
-// Limits the loop when the peer goes on sending during hang_up().
-constexpr int kMaxLeft = 64;
+// Limits the loop over messages that are left. A peer cannot leave more: its buffer has room for some 550
+// short ones (net.core.wmem_max).
+constexpr int kMaxLeft = 1024;
 
 union Control {
   cmsghdr alignment;
@@ -156,9 +158,11 @@ UniqueFd ForeignSocket::part() {
   return socket_.take();
 }
 
-// Removes messages without descriptors until the queue is empty; false if one with descriptors is found.
+// Removes messages without descriptors until the queue is empty; false if one with descriptors is found. A
+// socket that has never passed descriptors needs no look.
 // SO_PASSCRED tells the end of the stream from an empty message: only the message has a sender.
 bool ForeignSocket::becomes_empty() const {
+  if (refuses_descriptors(socket_.get())) return true;
   const int on = 1;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
   for (int i = 0; i < kMaxLeft; ++i) {

@@ -44,4 +44,11 @@ size_t Quota::of(uid_t user) const {
   return found != held_.end() ? found->second : 0;
 }
 
+QuotaShare take_share(const std::shared_ptr<Quota>& quota, uid_t user, size_t count) {
+  quota->take(user, count);
+  return {quota.get(), [known = std::weak_ptr(quota), user, count](void*) {
+            if (const auto still_there = known.lock()) still_there->give_back(user, count);
+          }};
+}
+
 }  // namespace verbena

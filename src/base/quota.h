@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 
 #include <sys/types.h>
 
@@ -54,5 +55,11 @@ class Quota {
   size_t trusted_ = 0;
   size_t strangers_ = 0;
 };
+
+// Items of a quota that count until the last copy of this is destroyed, on the thread of the quota.
+using QuotaShare = std::shared_ptr<void>;
+
+// Counts items as the user's for as long as the result exists, or until the quota is destroyed.
+QuotaShare take_share(const std::shared_ptr<Quota>& quota, uid_t user, size_t count = 1);
 
 }  // namespace verbena

@@ -40,8 +40,29 @@ inline void set_send_buffer(int socket, int bytes) {
 #ifdef SO_PEERPIDFD
 inline constexpr int kPeerPidfd = SO_PEERPIDFD;
 #else
-inline constexpr int kPeerPidfd = 77;  // asm-generic/socket.h
+inline constexpr int kPeerPidfd = 77;   // asm-generic/socket.h
 #endif
+
+// The socket option SO_PASSRIGHTS (Linux 6.16), which the C library's headers may lack. While it is 0, nobody
+// can send descriptors to this end of a Unix socket: sendmsg(2) fails with EPERM. A socket from accept(2) has
+// the listener's value of the time of connect(2).
+#ifdef SO_PASSRIGHTS
+inline constexpr int kPassRights = SO_PASSRIGHTS;
+#else
+inline constexpr int kPassRights = 83;  // asm-generic/socket.h
+#endif
+
+// Lets processes send descriptors to this end of a Unix socket, or not. Without effect before Linux 6.16.
+inline void pass_descriptors(int socket, bool on) {
+  set_option(socket, SOL_SOCKET, kPassRights, int{on});
+}
+
+// Whether this end of a Unix socket cannot be sent descriptors.
+inline bool refuses_descriptors(int socket) {
+  int on = 1;
+  socklen_t bytes = sizeof on;
+  return ::getsockopt(socket, SOL_SOCKET, kPassRights, &on, &bytes) == 0 && on == 0;
+}
 
 // Returns the cookie of the network namespace in which a socket was made. Unlike the namespace's inode
 // number, a cookie is never reused for another namespace. For a socket from accept(2), returns the cookie of

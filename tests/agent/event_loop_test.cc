@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,25 @@ TEST(EventLoop, ATimerThatComesDueMeanwhileWaitsForTheNextRound) {
   loop.run_round();
   EXPECT_GE(runs, 2) << "it has its turn, too";
   loop.forget(somebody.get());
+}
+
+TEST(EventLoop, GoesOnWhereThereIsNoMemoryForAPieceOfWork) {
+  EventLoop loop(std::chrono::hours(1));
+  std::string order;
+  const auto fail = [] { throw std::bad_alloc(); };
+  const UniqueFd event(::eventfd(1, EFD_CLOEXEC));
+  loop.watch(event.get(), EPOLLIN, [&](uint32_t) { fail(); });
+  for (int i = 0; i < 2; ++i) {
+    loop.at(MonotonicClock::now(), fail);
+    loop.at(MonotonicClock::now(), [&] { order += 't'; });
+    loop.later(fail);
+    loop.later([&] { order += 'l'; });
+    loop.in_next_round(fail);
+    loop.in_next_round([&] { order += 'n'; });
+    loop.run_round();
+  }
+  EXPECT_EQ(order, "ntlntl");
+  loop.forget(event.get());
 }
 
 TEST(EventLoop, TimersRunInTheirOrder) {

@@ -140,6 +140,13 @@ TEST_F(Foreign, WhatBringsNothingIsClosedHere) {
   EXPECT_TRUE(is_hung_up_on());
 }
 
+TEST_F(Foreign, ManyMessagesThatBringNothingAreClosedHere) {
+  const size_t before = open_descriptors();
+  for (int i = 0; i < 200; ++i) say(1);
+  EXPECT_FALSE(ours.part());
+  EXPECT_EQ(open_descriptors(), before - 1);
+}
+
 TEST_F(Foreign, WhoHasHungUpIsHungUpOn) {
   const size_t before = open_descriptors();
   say(1);

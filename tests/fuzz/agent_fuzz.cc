@@ -574,8 +574,8 @@ class Scene {
     VERBENA_REQUIRE(!cm.can_resolve() || cm.neighbours().waiting() == 0);
     for (const uid_t user : {0u, 1000u, 1002u, 1003u, kVictim}) {
       const size_t own = user == kVictim ? 1 : 0;
-      const CmService::Usage& usage = cm.usage_of(user);
-      VERBENA_REQUIRE(usage.identifiers == own && usage.waiting_events == 0 && usage.groups == 0);
+      VERBENA_REQUIRE(cm.shares().identifiers.of(user) == own);
+      VERBENA_REQUIRE(cm.shares().waiting_events.of(user) == 0 && cm.shares().groups.of(user) == 0);
       VERBENA_REQUIRE(cm.channels().of(user) == own);
       VERBENA_REQUIRE(user == kVictim || world_.sockets().unread().of(user) == 0);
       VERBENA_REQUIRE(world_.sockets().closer().waiting(user) == 0);

@@ -9,7 +9,6 @@
 #include <rdma/rdma_cma.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "agent/cm/client.h"
 #include "control/model/message_socket.h"
@@ -41,7 +40,8 @@ EventChannel::~EventChannel() {
 
 void EventChannel::tally(size_t more, size_t less) {
   waiting_.client += more - less;
-  waiting_.user += more - less;
+  waiting_.users.take(user_, more);
+  waiting_.users.give_back(user_, less);
 }
 
 uint64_t EventChannel::send(protocol::CmEvent event) {
@@ -149,20 +149,14 @@ namespace {
 
 using control::refuse;
 
-// Limits for an ordinary user of a root agent, for all its programs together: identifiers, unread events, and
-// multicast groups.
-constexpr size_t kMaxIdentifiersOfStranger = 262144;
-constexpr size_t kMaxWaitingEventsOfStranger = 262144;
-constexpr size_t kMaxGroupsOfStranger = 262144;
-
 }  // namespace
 
-bool ClientLimits::is_strangers() const {
-  return user_ != ::geteuid() && user_ != 0;
+bool ClientLimits::allows_another(const Quota& items) const {
+  return items.is_trusted(user_) || (items.of(user_) < CmService::Shares::kMaxOfUser && items.allows(user_));
 }
 
 bool ClientLimits::allows_identifier(size_t held) const {
-  return held < kMaxIdentifiers && (!is_strangers() || usage().identifiers < kMaxIdentifiersOfStranger);
+  return held < kMaxIdentifiers && allows_another(service_.shares().identifiers);
 }
 
 // Clears only so much at a time that no other client has to wait.
@@ -175,12 +169,11 @@ bool ClientLimits::allows_channel(size_t held) const {
 }
 
 bool ClientLimits::allows_group(size_t held_by_identifier) const {
-  return held_by_identifier < kMaxGroups && (!is_strangers() || usage().groups < kMaxGroupsOfStranger);
+  return held_by_identifier < kMaxGroups && allows_another(service_.shares().groups);
 }
 
 bool ClientLimits::allow_waiting_events(size_t waiting) const {
-  return waiting <= kMaxWaitingEvents &&
-         (!is_strangers() || usage().waiting_events <= kMaxWaitingEventsOfStranger);
+  return waiting <= kMaxWaitingEvents && (waiting == 0 || allows_another(waiting_events()));
 }
 
 namespace {
@@ -206,7 +199,7 @@ control::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   if (!limits_.allows_channel(channels_.size())) return refuse(EMFILE, "too many event channels");
   if (!events || !is_seqpacket(events.get())) return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
-  const EventChannel::Tallies waiting{waiting_events_, limits_.usage().waiting_events};
+  const EventChannel::Tallies waiting{waiting_events_, limits_.waiting_events()};
   channels_[request.channel] =
       std::make_unique<EventChannel>(loop_, host_.user(), std::move(events), request.generation, waiting);
   limits_.take_channel();
@@ -327,7 +320,7 @@ CmIdentifier& ClientIdentifiers::add(std::unique_ptr<CmIdentifier> request, cons
 
 // REQUIRES: its channel exists, and its number is new
 CmIdentifier& ClientIdentifiers::keep(std::unique_ptr<CmIdentifier> id) {
-  ++limits_.usage().identifiers;
+  limits_.take_identifier();
   ++channels_.find(id->channel)->identifiers;
   if (id->listed_number == 0) id->listed_number = service_.next_listed_number();
   client_.recount(*id);
@@ -363,8 +356,8 @@ void ClientIdentifiers::discard(CmIdentifier& id) {
   id.connection = 0;
   if (EventChannel* channel = channels_.find(id.channel)) --channel->identifiers;
   client_.recount(id, false);
-  --limits_.usage().identifiers;
-  limits_.usage().groups -= id.groups.size();
+  limits_.give_back_identifier();
+  limits_.give_back_groups(id.groups.size());
 }
 
 }  // namespace verbena::agent

@@ -16,6 +16,7 @@
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
 #include "agent/sessions/client_files.h"
+#include "base/quota.h"
 #include "control/model/admin_error.h"
 #include "control/protocol/connection_messages.h"
 
@@ -25,10 +26,10 @@ namespace verbena::agent {
 // socket. For the agent's thread.
 class EventChannel {
  public:
-  // Counters of events queued in the agent: of the client, and of its user. The channel updates both.
+  // Counters of events queued in the agent: of the client, and of all users. The channel updates both.
   struct Tallies {
     size_t& client;
-    size_t& user;
+    Quota& users;
   };
 
   // `user`: the program's user. `socket`: the agent's end. `generation`: CmChannelRequest::generation, which
@@ -109,12 +110,16 @@ class ClientLimits {
 
   // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.
   bool make_room_for_identifier(size_t held) const;
-  CmService::Usage& usage() const { return service_.usage_of(user_); }
+  void take_identifier() const { service_.shares().identifiers.take(user_); }
+  void give_back_identifier() const { service_.shares().identifiers.give_back(user_); }
+  void take_group() const { service_.shares().groups.take(user_); }
+  void give_back_groups(size_t count) const { service_.shares().groups.give_back(user_, count); }
+  Quota& waiting_events() const { return service_.shares().waiting_events; }
   void take_channel() const { service_.channels().take(user_); }
   void give_back_channels(size_t count) const { service_.channels().give_back(user_, count); }
 
  private:
-  bool is_strangers() const;
+  bool allows_another(const Quota& items) const;
 
   CmService& service_;
   const uid_t user_;

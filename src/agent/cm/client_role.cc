@@ -260,7 +260,7 @@ EventOutcome MulticastRequests::join(CmIdentifier& id, const protocol::CmJoinReq
   if (!known) {
     if (!limits_.allows_group(id.groups.size())) return refuse(ENOMEM, "too many groups");
     id.groups.push_back(request.multicast);
-    ++limits_.usage().groups;
+    limits_.take_group();
   }
 
   protocol::CmEvent event = event_of(id, manager(), RDMA_CM_EVENT_MULTICAST_JOIN);
@@ -277,7 +277,7 @@ EventOutcome MulticastRequests::join(CmIdentifier& id, const protocol::CmJoinReq
 
 Outcome MulticastRequests::leave(CmIdentifier& id, const protocol::CmLeaveRequest& request) {
   if (std::erase(id.groups, request.multicast) == 0) return refuse(ENOENT, "no such group");
-  --limits_.usage().groups;
+  limits_.give_back_groups(1);
   return {};
 }
 

@@ -41,6 +41,8 @@ namespace {
 
 // Number of waits for one neighbour that end per round of the loop: 131,072 identifiers may wait for it.
 constexpr size_t kAtOnce = 64;
+// Maximum number of datagrams of the kernel per round.
+constexpr int kDatagramsAtOnce = 64;
 constexpr Duration kPause = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -113,7 +115,7 @@ void Neighbours::stop_listening() {
 }
 
 void Neighbours::receive() {
-  for (;;) {
+  for (int i = 0; i < kDatagramsAtOnce; ++i) {
     alignas(nlmsghdr) char buffer[16 << 10];
     const ssize_t bytes = ::recv(mnl_socket_get_fd(events_.get()), buffer, sizeof buffer, MSG_DONTWAIT);
     if (bytes < 0 && errno == EINTR) continue;

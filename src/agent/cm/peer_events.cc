@@ -14,6 +14,7 @@
 #include "agent/cm/service.h"
 #include "base/text.h"
 #include "control/model/link.h"
+#include "management/cm/ip_service.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::agent {

@@ -44,6 +44,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent)
       agent_(agent),
       random_(draw_seed()),
       channels_(ClientLimits::channels_with(descriptor_limit()), ::geteuid()),
+      shares_(::geteuid()),
       ledger_([this] { agent_.others_changed(); }),
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
       own_messages_(draw_seed()),

@@ -155,9 +155,6 @@ class CmService final : private cm::Sink {
   bool may_listen_soon(uint16_t port, Duration waited) const;
   // Resources of all programs of a user.
   struct Usage {
-    size_t identifiers = 0;
-    size_t waiting_events = 0;  // events queued in the agent, because sockets are full
-    size_t groups = 0;
     Clients clients{};  // those whose program has not ended
     CmTally tally{};    // of `clients`
   };
@@ -169,6 +166,20 @@ class CmService final : private cm::Sink {
   const CmTally& tally() const { return tally_; }
   // Quota of event channels; each takes a descriptor.
   Quota& channels() { return channels_; }
+  // Counts the objects that take most of the agent's memory. A user has no more of each than kMaxOfUser, and
+  // all users together have twice as many, in shares. Root and the agent's own user are counted, but have no
+  // limit.
+  struct Shares {
+    static constexpr size_t kMaxOfUser = 262144;
+    static constexpr Quota::Size kAll = Quota::Size::of(2 * kMaxOfUser);
+
+    explicit Shares(uid_t own) : identifiers(kAll, own), waiting_events(kAll, own), groups(kAll, own) {}
+
+    Quota identifiers;
+    Quota waiting_events;  // queued in the agent, because sockets are full
+    Quota groups;
+  };
+  Shares& shares() { return shares_; }
   GoneClients& gone_clients() { return gone_clients_; }
   EndedSlots& ended_slots() { return ended_slots_; }
   const EndedSlots& ended_slots() const { return ended_slots_; }
@@ -198,6 +209,7 @@ class CmService final : private cm::Sink {
   AgentHost& agent_;
   Random random_;
   Quota channels_;
+  Shares shares_;
   LinkDirectory links_;
   PortLimitsReader port_limits_;
   Ledger ledger_;

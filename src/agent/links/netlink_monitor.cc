@@ -23,6 +23,9 @@
 namespace verbena::agent {
 namespace {
 
+// Maximum number of datagrams per round of the loop: others may cause events faster than they are read.
+constexpr int kAtOnce = 64;
+
 constexpr unsigned kGroups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
 
 // Returns the kind of a netdev (IFLA_INFO_KIND), or of the netdev of which it is a port
@@ -147,7 +150,7 @@ int NetlinkMonitor::fd() const {
 }
 
 void NetlinkMonitor::receive() {
-  for (;;) {
+  for (int i = 0; i < kAtOnce; ++i) {
     alignas(nlmsghdr) char buffer[kNetlinkBufferBytes];
     const ssize_t bytes = ::recv(fd(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (bytes < 0 && errno == EINTR) continue;

@@ -24,7 +24,6 @@ using mad::MadHeader;
 using mad::MadStatus;
 using mad::Subnet;
 
-constexpr Quota::Size kPorts{.all = 1024, .reserve = 128};
 constexpr uint32_t kGsiQpn = 1;
 constexpr uint8_t kOwnPortNumber = 1;
 constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port number
@@ -56,7 +55,7 @@ MadDispatcher::MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own,
       cm_(cm),
       counters_(counters),
       agent_(agent),
-      quota_(kPorts, own),
+      quota_(std::make_shared<Quota>(room_with(descriptor_limit()), own)),
       fabrics_(std::move(host)),
       registrations_(static_cast<uint32_t>(draw_seed())),
       long_(loop, own, long_surroundings()) {}
@@ -103,7 +102,7 @@ void MadDispatcher::links_changed(const std::vector<control::Link>& links) {
 
 Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool takes_long) {
   if (fabrics_.find(device_index) == nullptr) return fail(ENODEV);
-  if (!quota_.allows(user)) return fail(EMFILE);
+  if (!quota_->allows(user)) return fail(EMFILE);
   auto ends = control::make_socket_pair();
   if (!ends) return fail(ends.error().code);
   struct stat status {};
@@ -114,9 +113,9 @@ Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool tak
                                                       ConstBytes mad) { on_datagram(number, header, mad); },
                         .has_room = [this, number] { return has_room(number); },
                         .on_end = [this, number] { loop_.later([this, number] { close(number); }); }};
-  quota_.take(user);
-  ports_.emplace(number, std::make_unique<OpenPort>(loop_, sockets_, user, device_index,
-                                                    std::move(ends->ours), takes_long, std::move(owner)));
+  ports_.emplace(number,
+                 std::make_unique<OpenPort>(loop_, sockets_, user, device_index, std::move(ends->ours),
+                                            takes_long, std::move(owner), take_share(quota_, user)));
   agent_.consider_idle();
   return std::move(ends->theirs);
 }
@@ -143,7 +142,6 @@ OpenPort* MadDispatcher::port_of(uid_t user, uint64_t port) {
 void MadDispatcher::close(uint64_t port) {
   const auto found = ports_.find(port);
   if (found == ports_.end()) return;
-  quota_.give_back(found->second->user());
   ports_.erase(found);
   for (const uint32_t transaction : registrations_.remove_port(port)) long_.forget_receiver(transaction);
   waiting_.remove_port(port);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,6 +35,10 @@ namespace verbena::agent {
 // Handles timeouts and retries of requests, as the kernel does for its users. For the agent's thread.
 class MadDispatcher {
  public:
+  // Returns the quota of open ports for an agent that may open `descriptors`: one each.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min<size_t>(1024, descriptors / 32));
+  }
   // `own`: the agent's own user. `host`: this host's name, which describes its adapters in the subnet.
   // REQUIRES: the references outlive this object
   MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host, CmService& cm,
@@ -106,7 +111,7 @@ class MadDispatcher {
   CmService& cm_;
   CounterPublisher& counters_;
   AgentHost& agent_;
-  Quota quota_;
+  const std::shared_ptr<Quota> quota_;  // counts ports until their sockets are closed
   LinkFabrics fabrics_;
   Registrations registrations_;
   WaitingRequests waiting_;

@@ -15,17 +15,18 @@
 namespace verbena::agent {
 
 OpenPort::OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index,
-                   UniqueFd socket, bool takes_files, Owner owner)
+                   UniqueFd socket, bool takes_files, Owner owner, QuotaShare share)
     : loop_(loop),
+      sockets_(sockets),
       user_(user),
       files_(sockets.files()),
       device_index_(device_index),
-      socket_(sockets, user, std::move(socket)),
+      socket_(sockets, user, std::move(socket), ClientSockets::For::kEvents, std::move(share)),
       takes_files_(takes_files),
       owner_(std::move(owner)) {
   loop_.watch_for(user, socket_.get(), EPOLLIN, [this](uint32_t events) {
     // A paused port reads nothing, and would not notice that its program has ended.
-    if (!paused_ || (events & (EPOLLHUP | EPOLLERR)) == 0) return on_readable();
+    if ((!paused_ && ticket_ == 0) || (events & (EPOLLHUP | EPOLLERR)) == 0) return on_readable();
     end();
     return false;
   });
@@ -33,6 +34,7 @@ OpenPort::OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t
 
 OpenPort::~OpenPort() {
   loop_.forget(socket_.get());
+  sockets_.cancel_wait(user_, ticket_);
 }
 
 bool OpenPort::on_readable() {
@@ -44,8 +46,15 @@ bool OpenPort::on_readable() {
     return false;
   }
   std::array<std::byte, protocol::kUserMadBytes + protocol::kMadBytes> buffer;
-  auto seen = socket_.look(buffer, takes_files_);
+  const bool takes_file = takes_files_ && sockets_.closer().allows(user_);
+  sockets_.cancel_wait(user_, std::exchange(ticket_, 0));
+  auto seen = socket_.look(buffer, takes_file);
   if (!seen && seen.error().code == EAGAIN) return false;
+  if (seen && seen->has_files && takes_files_ && !takes_file) {
+    ticket_ = sockets_.await_room(user_, socket_.get());
+    loop_.set_events(socket_.get(), 0);
+    return false;
+  }
   bool goes_on = seen && seen->bytes != 0 && !seen->has_files;
   if (goes_on) {
     socket_.drop();

@@ -29,9 +29,10 @@ class OpenPort {
     // after the callback has returned.
     std::function<void()> on_end;
   };
-  // `takes_files`: the program supports messages of several datagrams, which come in files.
+  // `takes_files`: the program supports messages of several datagrams, which come in files. `share`: what the
+  // port counts in until its socket is closed.
   OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index, UniqueFd socket,
-           bool takes_files, Owner owner);
+           bool takes_files, Owner owner, QuotaShare share = {});
   ~OpenPort();
   OpenPort(const OpenPort&) = delete;
   OpenPort& operator=(const OpenPort&) = delete;
@@ -54,6 +55,7 @@ class OpenPort {
   void end();
 
   EventLoop& loop_;
+  ClientSockets& sockets_;
   const uid_t user_;
   HeldFiles& files_;
   const uint32_t device_index_;
@@ -61,6 +63,7 @@ class OpenPort {
   const bool takes_files_;
   const Owner owner_;
   bool paused_ = false;
+  uint64_t ticket_ = 0;  // of the wait until a message's file may be received; 0: none
   bool ended_ = false;
 };
 

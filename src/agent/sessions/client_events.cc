@@ -20,7 +20,7 @@ ClientEvents::~ClientEvents() {
 Result<UniqueFd> ClientEvents::open(uint16_t version) {
   auto ends = control::make_socket_pair();
   if (!ends) return fail(ends.error().code);
-  socket_.emplace(sockets_, user_, std::move(ends->ours));
+  socket_.emplace(sockets_, user_, std::move(ends->ours), ClientSockets::For::kEvents, share_);
   version_ = version;
   loop_.watch_for(user_, socket_->get(), EPOLLIN, [this](uint32_t) { return on_readable(); });
   return std::move(ends->theirs);
@@ -55,9 +55,17 @@ bool ClientEvents::say(Kind& kind, Message message, int error, const UniqueFd& f
   return sent.has_value();
 }
 
+// Whether both ends of a pair of sockets may wait to be closed. Asked before the first end is sent, when the
+// pair is empty: later the agent must close its copies, however many wait.
+bool ClientEvents::has_room_for_ends(uid_t other) const {
+  const ForeignCloser& closer = sockets_.closer();
+  return closer.allows(user_) && closer.allows(other);
+}
+
 // Closes the socket on the closer's thread. The agent's copy may be the last one, with unread data of the
 // other user.
 bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
+  if (!peer.asked && !has_room_for_ends(other)) return false;
   const protocol::PeerMessage message{{}, peer.domain, peer.slot, peer.asked ? 1u : 0u};
   const bool told = say(peers_, message, peer.error, peer.socket);
   sockets_.closer().close(other, std::move(peer.socket));
@@ -65,6 +73,7 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
 }
 
 bool ClientEvents::tell_channel(control::SlotChannel channel, uid_t other) {
+  if (!channel.asked && !has_room_for_ends(other)) return false;
   const protocol::ChannelMessage message{{}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, 0};
   const bool told = say(channels_, message, channel.error, channel.socket);
   sockets_.closer().close(other, std::move(channel.socket));

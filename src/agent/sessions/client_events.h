@@ -33,10 +33,16 @@ class ClientEvents {
     // The client has closed its end, or sent descriptors.
     virtual void on_end() = 0;
   };
-  // `user`: the client's user. REQUIRES: the references outlive this object
+  // `user`: the client's user. `share`: what the session counts in until its sockets are closed. REQUIRES:
+  // the references outlive this object
   ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
-               Client& client)
-      : loop_(loop), sockets_(sockets), user_(user), links_(links), client_(client) {}
+               Client& client, QuotaShare share = {})
+      : loop_(loop),
+        sockets_(sockets),
+        user_(user),
+        links_(links),
+        client_(client),
+        share_(std::move(share)) {}
   ~ClientEvents();
   ClientEvents(const ClientEvents&) = delete;
   ClientEvents& operator=(const ClientEvents&) = delete;
@@ -70,6 +76,7 @@ class ClientEvents {
   bool on_readable();
   void take(ConstBytes message);
   void push_links();
+  bool has_room_for_ends(uid_t other) const;
   // A kind of messages that the client acknowledges.
   struct Kind {
     protocol::MessageType message;
@@ -89,6 +96,7 @@ class ClientEvents {
   const uid_t user_;
   const LinkPublisher& links_;
   Client& client_;
+  const QuotaShare share_;
   std::optional<ClientSocket> socket_;
   uint16_t version_ = protocol::kProtocolVersion;
   bool stopped_ = false;

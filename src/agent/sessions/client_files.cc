@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <ctime>
 #include <mutex>
+#include <system_error>
 #include <vector>
 
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -56,15 +59,40 @@ class Nudge {
 
 }  // namespace
 
-struct ForeignCloser::Work {
+// Shares of closed descriptors, on their way from all users' threads to the agent's.
+struct ForeignCloser::Closed {
   std::mutex mutex;
-  std::vector<UniqueFd> next;  // under the mutex
-  bool at_work = false;        // under the mutex: a thread runs
+  std::vector<QuotaShare> shares;  // under the mutex
+  const UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+
+  void add(QuotaShare share) {
+    {
+      const std::lock_guard lock(mutex);
+      shares.push_back(std::move(share));
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
+  }
+};
+
+struct ForeignCloser::Work {
+  struct Item {
+    UniqueFd fd;
+    QuotaShare share;
+  };
+  explicit Work(std::shared_ptr<Closed> all) : closed(std::move(all)) {}
+
+  const std::shared_ptr<Closed> closed;
+  std::mutex mutex;
+  std::vector<Item> next;  // under the mutex
+  bool at_work = false;    // under the mutex: a thread runs
   std::atomic<size_t> waiting = 0;
   std::atomic<TimePoint> progress{};  // time of the last close, or of the first queued descriptor
 };
 
-ForeignCloser::ForeignCloser() {
+ForeignCloser::ForeignCloser(Quota::Size files, uid_t own)
+    : files_(std::make_shared<Quota>(files, own)), closed_(std::make_shared<Closed>()) {
+  if (!closed_->event) throw std::system_error(errno, std::generic_category(), "eventfd");
   struct sigaction nudged {};
   nudged.sa_handler = [](int) {};
   ::sigaction(kNudge, &nudged, nullptr);
@@ -76,7 +104,7 @@ void* ForeignCloser::run(void* argument) {
   ::pthread_setname_np(::pthread_self(), "verbena-closer");
   const Nudge nudge;
   for (;;) {
-    std::vector<UniqueFd> now;
+    std::vector<Work::Item> now;
     {
       const std::lock_guard lock(work.mutex);
       if (work.next.empty()) {
@@ -85,22 +113,24 @@ void* ForeignCloser::run(void* argument) {
       }
       now.swap(work.next);
     }
-    for (UniqueFd& fd : now) {
+    for (auto& [fd, share] : now) {
       fd.reset();
+      work.closed->add(std::move(share));
       --work.waiting;
       work.progress = MonotonicClock::now();
     }
   }
 }
 
-void ForeignCloser::close(uid_t user, UniqueFd fd) {
+void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
   if (!fd) return;
+  if (!share) share = count(user);
   std::shared_ptr<Work>& work = users_[user];
-  if (!work) work = std::make_shared<Work>();
+  if (!work) work = std::make_shared<Work>(closed_);
   {
     const std::lock_guard lock(work->mutex);
     if (work->waiting == 0) work->progress = MonotonicClock::now();
-    work->next.push_back(std::move(fd));
+    work->next.push_back({std::move(fd), std::move(share)});
     ++work->waiting;
     if (work->at_work) return;
     work->at_work = true;
@@ -115,6 +145,19 @@ void ForeignCloser::close(uid_t user, UniqueFd fd) {
     work->at_work = false;  // the next close() tries again
   }
   forget_idle();
+}
+
+int ForeignCloser::fd() const {
+  return closed_->event.get();
+}
+
+size_t ForeignCloser::take_closed() {
+  uint64_t events = 0;
+  if (::read(closed_->event.get(), &events, sizeof events) < 0) return 0;
+  std::vector<QuotaShare> shares;
+  const std::lock_guard lock(closed_->mutex);
+  shares.swap(closed_->shares);
+  return shares.size();
 }
 
 size_t ForeignCloser::waiting(uid_t user) const {

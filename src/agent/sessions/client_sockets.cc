@@ -81,8 +81,22 @@ bool is_all_taken(int socket) {
 
 }  // namespace
 
+ClientSockets::ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own, Quota::Size received)
+    : loop_(loop),
+      closer_(received, own),
+      files_(loop, own, HeldFiles::room_with(descriptor_limit())),
+      unread_(unread, own),
+      replies_(room_for_replies(unread), own) {
+  loop_.watch(closer_.fd(), EPOLLIN, [this](uint32_t) {
+    for (size_t closed = closer_.take_closed(); closed > 0 && !waiting_.empty(); --closed) {
+      wake_one_of_each_user();
+    }
+  });
+}
+
 ClientSockets::~ClientSockets() {
-  for (Left& each : left_) closer_.close(each.user, each.socket.part());
+  loop_.forget(closer_.fd());
+  for (Left& each : left_) closer_.close(each.user, each.socket.part(), std::move(each.share));
 }
 
 Quota::Size ClientSockets::room_with(size_t descriptors) {
@@ -102,6 +116,10 @@ void ClientSockets::taken(uid_t user, size_t files, For what) {
   if (files == 0) return;
   unread_.give_back(user, files);
   if (what == For::kReplies) replies_.give_back(user, files);
+  wake_one_of_each_user();
+}
+
+void ClientSockets::wake_one_of_each_user() {
   for (auto of_user = waiting_.begin(); of_user != waiting_.end();) {
     auto& sockets = of_user->second;
     loop_.set_events(sockets.begin()->second, EPOLLIN);
@@ -123,14 +141,29 @@ void ClientSockets::cancel_wait(uid_t user, uint64_t ticket) {
 }
 
 // Shuts the socket down at once: the descriptor itself may be closed much later.
-void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For what) {
+void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For what, QuotaShare share) {
   ::shutdown(socket.get(), SHUT_RDWR);
   if (unread == 0 || is_all_taken(socket.get())) {
     taken(user, unread, what);
-    return closer_.close(user, socket.part());
+    return closer_.close(user, socket.part(), std::move(share));
   }
-  left_.push_back({user, std::move(socket), unread, what});
+  left_.push_back({user, std::move(socket), unread, what, std::move(share)});
   look_later();
+}
+
+// A user without a share of descriptors waits for no turn of its own, so that refused sockets do not pile up.
+void ClientSockets::refuse(uid_t user, ForeignSocket socket) {
+  if (!closer_.allows(user)) return closer_.close(user, socket.part());
+  ::shutdown(socket.get(), SHUT_RDWR);
+  close_in_turn(user, std::move(socket), closer_.count(user));
+}
+
+void ClientSockets::close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share) {
+  auto closing = std::make_shared<ForeignSocket>(std::move(socket));
+  loop_.in_turn_of(user, [this, user, closing = std::move(closing), share = std::move(share)]() mutable {
+    closer_.close(user, closing->part(), std::move(share));
+    return false;
+  });
 }
 
 void ClientSockets::look_later() {
@@ -144,13 +177,13 @@ void ClientSockets::look() {
       continue;
     }
     taken(each->user, each->unread, each->what);
-    closer_.close(each->user, each->socket.part());
+    close_in_turn(each->user, std::move(each->socket), std::move(each->share));
     each = left_.erase(each);
   }
 }
 
 ClientSocket::~ClientSocket() {
-  all_.close(user_, std::move(socket_), unread_, what_);
+  all_.close(user_, std::move(socket_), unread_, what_, std::move(share_));
 }
 
 Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) const {

@@ -34,14 +34,12 @@ UniqueFd take_passed_socket();
 // For the agent's thread.
 class ClientSockets {
  public:
-  // `unread`: maximum number of descriptors that all clients together may leave in their sockets.
+  // `unread`: maximum number of descriptors that all clients together may leave in their sockets. `received`:
+  // maximum number of clients' descriptors that the agent may have open.
   //
   // REQUIRES: `loop` outlives this object, and this object outlives all sockets
-  ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own)
-      : loop_(loop),
-        files_(loop, own, HeldFiles::room_with(descriptor_limit())),
-        unread_(unread, own),
-        replies_(room_for_replies(unread), own) {}
+  ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own,
+                Quota::Size received = ForeignCloser::room_with(descriptor_limit()));
   ~ClientSockets();
   ClientSockets(const ClientSockets&) = delete;
   ClientSockets& operator=(const ClientSockets&) = delete;
@@ -68,11 +66,15 @@ class ClientSockets {
   // Stops counting descriptors that were received. Wakes one waiting socket of each user (await_room()).
   void taken(uid_t user, size_t files, For what);
   // Registers a socket that must wait because allows() returned false. The event loop reads it again once
-  // there may be room. Returns a ticket for cancel_wait(), never 0.
+  // there may be room. Also for a socket with a descriptor that the closer does not allow. Returns a ticket
+  // for cancel_wait(), never 0.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
   // Closes a socket. Its `unread` sent descriptors count until the client has received them or is gone.
-  void close(uid_t user, ForeignSocket socket, size_t unread, For what);
+  // Destroys `share` when the socket is closed.
+  void close(uid_t user, ForeignSocket socket, size_t unread, For what, QuotaShare share);
+  // Closes the socket of a client that has no session.
+  void refuse(uid_t user, ForeignSocket socket);
 
  private:
   struct Left {
@@ -80,7 +82,11 @@ class ClientSockets {
     ForeignSocket socket;
     size_t unread;
     For what;
+    QuotaShare share;
   };
+  // Empties and closes the socket in the user's turn.
+  void close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share);
+  void wake_one_of_each_user();
   void look_later();
   void look();
 
@@ -109,9 +115,11 @@ class ClientSocket {
   static constexpr size_t kMaxUnread = 256;
 
   // REQUIRES: no other process has a copy of `socket`
+  //
+  // `share`: what the socket counts in until it is closed, which may be after this object is destroyed.
   ClientSocket(ClientSockets& all, uid_t user, UniqueFd socket,
-               ClientSockets::For what = ClientSockets::For::kEvents)
-      : all_(all), user_(user), what_(what), socket_(std::move(socket)) {}
+               ClientSockets::For what = ClientSockets::For::kEvents, QuotaShare share = {})
+      : all_(all), user_(user), what_(what), share_(std::move(share)), socket_(std::move(socket)) {}
   ~ClientSocket();
   ClientSocket(const ClientSocket&) = delete;
   ClientSocket& operator=(const ClientSocket&) = delete;
@@ -148,6 +156,7 @@ class ClientSocket {
   ClientSockets& all_;
   const uid_t user_;
   const ClientSockets::For what_;
+  QuotaShare share_;
   ForeignSocket socket_;
   size_t unread_ = 0;  // descriptors sent since all were last received
 };

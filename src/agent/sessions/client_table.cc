@@ -26,7 +26,7 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 }  // namespace
 
 Quota::Size ClientTable::room_with(size_t descriptors) {
-  return Quota::Size::of(std::min(kMaxSessions, descriptors / 2 / kDescriptorsOfClient));
+  return Quota::Size::of(std::min(kMaxSessions, descriptors * 15 / 32 / kDescriptorsOfClient));
 }
 
 ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size room, AgentHost& agent,
@@ -35,7 +35,7 @@ ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size ro
       sockets_(sockets),
       agent_(agent),
       make_session_(std::move(make_session)),
-      quota_(room, ::geteuid()) {}
+      quota_(std::make_shared<Quota>(room, ::geteuid())) {}
 
 Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
   listeners_ = std::move(names);
@@ -72,13 +72,11 @@ bool ClientTable::accept_from(int listener) {
   if (!peer) return true;
   const ActingFor user(peer->uid);
   if (!is_of_our_network(socket.get(), *peer) || !has_room_for(socket.get(), *peer)) {
-    // It may contain descriptors already, which must not be closed here.
-    const ClientSocket refused(sockets_, peer->uid, std::move(socket));
+    refuse(peer->uid, std::move(socket));
     return true;
   }
   const uint64_t id = next_++;
-  quota_.take(peer->uid);
-  coming_[id] = {std::move(socket), *peer};
+  coming_[id] = {std::move(socket), *peer, take_share(quota_, peer->uid)};
   loop_.in_turn_of(peer->uid, [this, id] {
     begin(id);
     return false;
@@ -91,7 +89,9 @@ void ClientTable::begin(uint64_t id) {
   auto node = coming_.extract(id);
   if (node.empty()) return;
   Coming& client = node.mapped();
-  sessions_[id] = {client.peer.uid, make_session_(id, std::move(client.socket), client.peer)};
+  pass_descriptors(client.socket.get(), true);
+  sessions_[id] = {client.peer.uid,
+                   make_session_(id, std::move(client.socket), client.peer, std::move(client.share))};
   loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
     const Session* session = find(id);
     if (session != nullptr && !session->is_greeted()) close(id);
@@ -121,7 +121,7 @@ bool ClientTable::has_room_for(int socket, const ucred& peer) const {
         peer.pid, user);
     return false;
   }
-  if (!quota_.allows(user)) {
+  if (!quota_->allows(user)) {
     log_warning("user {} has too many connections", user);
     return false;
   }
@@ -130,6 +130,14 @@ bool ClientTable::has_room_for(int socket, const ucred& peer) const {
     return false;
   }
   return true;
+}
+
+// The socket may contain descriptors already, which must not be closed here.
+void ClientTable::refuse(uid_t user, UniqueFd socket) {
+  if (!expects_early_descriptors_ && !sockets_.closer().allows(user)) {
+    for (const UniqueFd& listener : listeners_) pass_descriptors(listener.get(), false);
+  }
+  sockets_.refuse(user, std::move(socket));
 }
 
 // Stops accepting for a moment after running out of descriptors. Otherwise the listener stays readable and
@@ -154,7 +162,6 @@ void ClientTable::close(uint64_t id) {
 void ClientTable::end(uint64_t id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
-  quota_.give_back(found->second.user);
   sessions_.erase(found);
   agent_.session_went(id);
 }
@@ -164,7 +171,7 @@ void ClientTable::clear() {
   // Callbacks of an ending session must not find sessions that are half destroyed.
   const auto ending = std::exchange(sessions_, {});
   for (auto& [id, client] : std::exchange(coming_, {})) {
-    const ClientSocket unheard(sockets_, client.peer.uid, std::move(client.socket));
+    sockets_.refuse(client.peer.uid, std::move(client.socket));
   }
 }
 

@@ -24,12 +24,12 @@ namespace verbena::agent {
 // Accepts clients within each user's quota, and owns their sessions until they end.
 class ClientTable {
  public:
-  using MakeSession =
-      std::function<std::unique_ptr<Session>(uint64_t id, UniqueFd socket, const ucred& peer)>;
+  using MakeSession = std::function<std::unique_ptr<Session>(uint64_t id, UniqueFd socket, const ucred& peer,
+                                                             QuotaShare share)>;
   // Descriptors that the agent needs for one client: two sockets and a pidfd.
   static constexpr size_t kDescriptorsOfClient = 3;
   // Returns the quota of clients for an agent whose RLIMIT_NOFILE is `descriptors`: at most 8,192. Clients
-  // may use half of the descriptors; slots and the takeover state use the rest that other tables leave
+  // may use 15/32 of the descriptors; slots and the takeover state use the rest that other tables leave
   // (descriptors_test.cc).
   static Quota::Size room_with(size_t descriptors);
   // `room`: maximum number of sessions
@@ -38,6 +38,11 @@ class ClientTable {
 
   // Starts to listen on these sockets, which are bound to the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);
+  // From now on, clients need send no descriptor with their hello. The first time that a refused client's
+  // user has no share of descriptors left, the kernel is told to let nobody send any before its session
+  // begins (Linux 6.16). Not earlier, because libraries from before November 2026 offer an unneeded takeover
+  // state, and would take the refusal for an error.
+  void expect_no_early_descriptors() { expects_early_descriptors_ = false; }
   // Stops accepting clients.
   void stop_listening() { listeners_.clear(); }
   // Accepts or refuses the next client. An accepted client's session starts in a turn of its user
@@ -61,6 +66,7 @@ class ClientTable {
   struct Coming {
     UniqueFd socket;
     ucred peer;
+    QuotaShare share;
   };
   struct Client {
     uid_t user;
@@ -72,6 +78,7 @@ class ClientTable {
   bool accept_from(int listener);
   bool is_of_our_network(int socket, const ucred& peer) const;
   bool has_room_for(int socket, const ucred& peer) const;
+  void refuse(uid_t user, UniqueFd socket);
   void end(uint64_t id);
   void pause();
 
@@ -80,9 +87,10 @@ class ClientTable {
   AgentHost& agent_;
   const MakeSession make_session_;
   std::vector<UniqueFd> listeners_;
-  size_t next_listener_ = 0;        // the next one to accept from
-  uint64_t network_namespace_ = 0;  // 0: not supported by the kernel
-  Quota quota_;
+  bool expects_early_descriptors_ = true;
+  size_t next_listener_ = 0;            // the next one to accept from
+  uint64_t network_namespace_ = 0;      // 0: not supported by the kernel
+  const std::shared_ptr<Quota> quota_;  // counts sessions until their sockets are closed
   uint64_t next_ = 1;
   std::map<uint64_t, Coming> coming_;  // accepted, without a session yet
   std::map<uint64_t, Client> sessions_;

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "agent/lack_of_memory.h"
 #include "agent/slots/process.h"
 #include "base/format.h"
 #include "base/log.h"
@@ -127,13 +128,13 @@ const Session::Request Session::kRequests[] = {
     cm_request<&RestoreRequests::restore>(MessageType::kCmRestoreId),
 };
 
-Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer)
+Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share)
     : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
-      socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies),
-      events_(parts.loop, parts.sockets, peer.uid, parts.links, *this) {
+      socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies, share),
+      events_(parts.loop, parts.sockets, peer.uid, parts.links, *this, std::move(share)) {
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
-                        [this](uint32_t events) { return on_readable(events); });
+                        [this](uint32_t events) { return take_events(events); });
   client_.process = share_process(watch_peer(socket_.get(), peer.pid));
   // Watches the process, because other processes may have inherited its socket.
   if (client_.process) parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
@@ -144,6 +145,13 @@ Session::~Session() {
   if (client_.process) parts_.loop.forget(client_.process->get());
   end_wait();
   if (cm_) parts_.connection_management.gone_clients().add(std::move(cm_));
+}
+
+// A client whose request there is no memory for is disconnected: the request may be half done.
+bool Session::take_events(uint32_t events) {
+  bool has_more = false;
+  if (!survive_lack_of_memory([&] { has_more = on_readable(events); })) close();
+  return has_more;
 }
 
 bool Session::on_readable(uint32_t events) {
@@ -160,8 +168,8 @@ bool Session::on_readable(uint32_t events) {
     close();
     return false;
   }
-  if (brings_descriptors(ConstBytes(buffer, std::min(seen->bytes, sizeof buffer))) && !may_go_on())
-    return false;
+  const ConstBytes message(buffer, std::min(seen->bytes, sizeof buffer));
+  if (!may_go_on(message, seen->has_files)) return false;
   receive(ConstBytes(buffer, seen->bytes), seen->is_longer, seen->has_files);
   return true;
 }
@@ -174,9 +182,11 @@ void Session::listen() {
 
 // A program that starts at once with hundreds of its user's gets its answer a moment later. A program whose
 // user's programs receive nothing gets an error.
-bool Session::may_go_on() {
+bool Session::may_go_on(ConstBytes message, bool has_files) {
+  const bool may_answer =
+      !brings_descriptors(message) || socket_.is_clogged() || socket_.may_send(kMaxFilesOfReply);
+  const bool has_room = may_answer && (!has_files || parts_.sockets.closer().allows(client_.uid));
   const TimePoint now = MonotonicClock::now();
-  const bool has_room = socket_.is_clogged() || socket_.may_send(kMaxFilesOfReply);
   const TimePoint until = wait_ ? wait_->until : now + kPatience;
   end_wait();
   if (has_room || now >= until) return true;
@@ -228,6 +238,9 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
     if (fault) return drop_with_files(header, *fault);
     if (!is_known || !find_request(header.type)->takes_descriptor) {
       return drop_with_files(header, {EBADMSG, "with unexpected descriptors"});
+    }
+    if (!parts_.sockets.closer().allows(client_.uid)) {
+      return drop_with_files(header, {EMFILE, "the agent has too many descriptors of this user open"});
     }
     auto taken = take_file();
     if (!taken) {

@@ -58,7 +58,8 @@ class Session : private CmClient::Host, private ClientEvents::Client {
     const ServedUsers& served;
     AgentHost& agent;
   };
-  Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer);
+  // `share`: what the session counts in until its sockets are closed.
+  Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share = {});
   ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -100,6 +101,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   // Handles one message, or one step of an unfinished request. Returns false if it did neither: nothing has
   // come, the next message must wait, or the session is closing. The event loop repeats the call until then.
   bool on_readable(uint32_t events);
+  bool take_events(uint32_t events);
   void listen();
   void receive(ConstBytes message, bool is_longer, bool has_files);
   std::optional<Fault> find_fault(const protocol::MessageHeader& header, ConstBytes message,
@@ -135,9 +137,9 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
   template <class Message>
   void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
-  // Returns whether the next request may be handled. Otherwise starts to wait until the descriptors of a
-  // reply may be sent, for 5 seconds at most.
-  bool may_go_on();
+  // Returns whether the next request may be handled. Otherwise starts to wait until its descriptors may be
+  // received, or those of its reply sent, for 5 seconds at most.
+  bool may_go_on(ConstBytes message, bool has_files);
   void end_wait();
   // Does one step of the unfinished request, if there is one. Returns whether there was one. The next message
   // must wait until there is none.
@@ -153,7 +155,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;
   std::function<bool()> going_on_;  // does one step of the unfinished request; returns false after the last
-  // A wait until programs of the user receive the descriptors that they were sent.
+  // A wait until programs of the user receive the descriptors that they were sent, or theirs are closed.
   struct Wait {
     uint64_t ticket;
     TimePoint until;

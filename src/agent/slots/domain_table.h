@@ -40,7 +40,7 @@ class DomainTable {
   // Returns the maximum number of members of all users together, for an agent that may open this many
   // descriptors. Each domain keeps one descriptor open.
   static constexpr Quota::Size room_with(size_t descriptors) {
-    return Quota::Size::of(std::min<size_t>(8192, descriptors / 8));
+    return Quota::Size::of(std::min<size_t>(8192, descriptors / 16));
   }
 
   // `own` is the agent's user. REQUIRES: the closer outlives this object

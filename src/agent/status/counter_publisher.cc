@@ -193,6 +193,10 @@ void CounterPublisher::show() {
 void CounterPublisher::on_readers() {
   const bool had_any = state_->readers().any();
   state_->readers().take_news();
+  const int readers = state_->readers().fd();
+  loop_.set_events(readers, 0);
+  loop_.at(MonotonicClock::now() + CounterReaders::kPause,
+           [this, readers] { loop_.set_events(readers, EPOLLIN); });
   if (had_any || !state_->readers().any()) return;
   if (next_) loop_.cancel(*std::exchange(next_, std::nullopt));
   collect();

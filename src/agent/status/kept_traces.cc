@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "agent/cm/connection_trace.h"
+#include "agent/own_process.h"
 #include "base/paths/root_only.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/users.h"
@@ -122,7 +123,8 @@ void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
 void KeptTraces::add(Kept kept) {
   kept.number = next_++;
   kept_.push_back(std::move(kept));
-  while (processes() > kMaxProcesses || bytes() > kMaxBytes || kept_.size() > kMaxTraces) forget_one();
+  while (processes() > kMaxProcesses || bytes() > kMaxBytes || kept_.size() > room_with(descriptor_limit()))
+    forget_one();
 }
 
 const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {

@@ -45,6 +45,8 @@ class KeptTraces {
   // Maximum number of traces of all processes. Each trace keeps a descriptor open. A process has one trace
   // per slot, and one for its connections.
   static constexpr size_t kMaxTraces = 64;
+  // Returns the maximum number of traces for an agent that may open `descriptors`: one each.
+  static constexpr size_t room_with(size_t descriptors) { return std::min(kMaxTraces, descriptors / 32); }
   static constexpr Duration kQuietTime = std::chrono::minutes(1);  // for traces that are not notable
 
   struct Kept {

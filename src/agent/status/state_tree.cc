@@ -31,21 +31,19 @@ void CounterReaders::watch(const std::string& folder) {
 }
 
 void CounterReaders::take_news() {
-  alignas(inotify_event) char buffer[4096];
-  ssize_t bytes;
-  while ((bytes = ::read(fd_.get(), buffer, sizeof buffer)) > 0) {
-    inotify_event event;
-    for (ssize_t at = 0; at < bytes; at += static_cast<ssize_t>(sizeof event + event.len)) {
-      std::memcpy(&event, buffer + at, sizeof event);
-      if ((event.mask & IN_Q_OVERFLOW) != 0) {
-        open_.clear();
-      } else if ((event.mask & IN_IGNORED) != 0) {
-        open_.erase(event.wd);  // its files may stay open, but do not change any more
-      } else if ((event.mask & IN_ISDIR) == 0) {
-        // The writer's own opens and closes add up to zero.
-        int64_t& open = open_[event.wd];
-        open = std::max<int64_t>(0, open + ((event.mask & IN_OPEN) != 0 ? 1 : -1));
-      }
+  alignas(inotify_event) char buffer[16 << 10];
+  const ssize_t bytes = ::read(fd_.get(), buffer, sizeof buffer);
+  inotify_event event;
+  for (ssize_t at = 0; at < bytes; at += static_cast<ssize_t>(sizeof event + event.len)) {
+    std::memcpy(&event, buffer + at, sizeof event);
+    if ((event.mask & IN_Q_OVERFLOW) != 0) {
+      open_.clear();
+    } else if ((event.mask & IN_IGNORED) != 0) {
+      open_.erase(event.wd);  // its files may stay open, but do not change any more
+    } else if ((event.mask & IN_ISDIR) == 0) {
+      // The writer's own opens and closes add up to zero.
+      int64_t& open = open_[event.wd];
+      open = std::max<int64_t>(0, open + ((event.mask & IN_OPEN) != 0 ? 1 : -1));
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,8 @@ namespace verbena::agent {
 // watch() may be called on a different thread than the other methods.
 class CounterReaders {
  public:
+  static constexpr Duration kPause = std::chrono::milliseconds(10);
+
   CounterReaders();
 
   // Watches the files of this folder until the folder is removed.
@@ -34,6 +37,8 @@ class CounterReaders {
 
   // Returns a descriptor that is readable when take_news() has events, or -1 without inotify.
   int fd() const { return fd_.get(); }
+  // Takes some events, a bounded number. Anybody may open the files, and make events faster than they are
+  // read: wait for kPause between two calls.
   void take_news();
   // Returns whether a program has a counter file open, as of the last take_news().
   bool any() const;

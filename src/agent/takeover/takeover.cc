@@ -84,7 +84,7 @@ void Takeover::settle() {
 }
 
 void Takeover::offer_state(UniqueFd takeover_state) {
-  if (of_.wire.has_sockets() && !waiting_ && has_greeted_) return;
+  if (is_over()) return;
   TakeoverState::Contents contents = TakeoverState::take(takeover_state.get());
   if (contents.slots.empty()) return;
   if (of_.wire.has_sockets()) {  // only slots without a wire can be from before

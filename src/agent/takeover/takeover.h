@@ -74,6 +74,8 @@ class Takeover {
   void offer_state(UniqueFd takeover_state);
   // Records that a client has been sent the current links. From now on offer_state() must not replace them.
   void greeted() { has_greeted_ = true; }
+  // Whether offer_state() ignores every takeover state from now on.
+  bool is_over() const { return of_.wire.has_sockets() && !waiting_ && has_greeted_; }
 
  private:
   void hear_the_last();

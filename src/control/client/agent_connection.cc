@@ -129,6 +129,12 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
   for (;;) {
     const auto sent = send_message(socket_.get(), request, fds);
     if (sent) break;
+    // An agent that needs no takeover state may refuse descriptors before it has heard a hello.
+    if (sent.error().code == EPERM && header.type == static_cast<uint16_t>(protocol::MessageType::kHello) &&
+        !fds.empty()) {
+      fds = {};
+      continue;
+    }
     if (sent.error().code != EAGAIN) return lose(sent.error().code);
     if (!wait(POLLOUT)) return timed_out();
   }

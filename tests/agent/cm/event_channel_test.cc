@@ -27,7 +27,7 @@ class EventChannelTest : public testing::Test {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
     return {
         std::make_unique<EventChannel>(loop_, ::geteuid(), ClientFile(UniqueFd(fds[0]), ::geteuid(), closer_),
-                                       1, EventChannel::Tallies{of_client_, of_user_}),
+                                       1, EventChannel::Tallies{of_client_, of_users_}),
         UniqueFd(fds[1])};
   }
   static void send(Ends& ends, uint32_t id, uint32_t listener = 0) {
@@ -63,7 +63,7 @@ class EventChannelTest : public testing::Test {
   EventLoop loop_;
   ForeignCloser closer_;
   size_t of_client_ = 0;
-  size_t of_user_ = 0;
+  Quota of_users_{Quota::Size::of(1 << 20), ::geteuid()};
 };
 
 TEST_F(EventChannelTest, WhatWaitsArrivesInItsOrder) {
@@ -73,7 +73,7 @@ TEST_F(EventChannelTest, WhatWaitsArrivesInItsOrder) {
   EXPECT_EQ(of_client_, 4u);
   EXPECT_THAT(read(ends), ElementsAre(3, 1, 2, 1));
   EXPECT_EQ(of_client_, 0u);
-  EXPECT_EQ(of_user_, 0u);
+  EXPECT_EQ(of_users_.of_all(), 0u);
 }
 
 TEST_F(EventChannelTest, WhatIsDroppedDoesNotArrive) {

@@ -18,7 +18,7 @@ constexpr uint16_t kPort = 7471;
 class GoneClientsTest : public CmInProcess {
  protected:
   Program program(uid_t user = kUser) { return CmInProcess::program(user); }
-  size_t left(uid_t user = kUser) { return service_.usage_of(user).identifiers; }
+  size_t left(uid_t user = kUser) { return service_.shares().identifiers.of(user); }
   bool is_clear() { return service_.gone_clients().empty(); }
 };
 
@@ -45,6 +45,20 @@ TEST_F(GoneClientsTest, OneThatHasLittleIsDoneWithAtOnce) {
   small.end();
   EXPECT_TRUE(is_clear());
   EXPECT_EQ(left(), 0u);
+}
+
+TEST_F(GoneClientsTest, AllUsersTogetherHaveABoundedNumberOfIdentifiers) {
+  Quota& identifiers = service_.shares().identifiers;
+  for (uid_t user = kUser + 1; identifiers.of_all() < CmService::Shares::kAll.all / 2; ++user) {
+    identifiers.take(user, CmService::Shares::kAll.all / 8);
+  }
+  Program first = program();
+  EXPECT_NE(first.create(), 0u);
+  while (identifiers.allows(kUser)) identifiers.take(kUser);
+  EXPECT_LT(identifiers.of(kUser), CmService::Shares::kMaxOfUser);
+  EXPECT_EQ(first.create(), 0u);
+  EXPECT_NE(program(kUser + 100).create(), 0u) << "another user finds some";
+  EXPECT_NE(program(0).create(), 0u);
 }
 
 // As in the kernel, the reply comes after all identifiers have been destroyed.
@@ -76,7 +90,7 @@ class WaitingEvents : public GoneClientsTest {
     link.gids = {{0, roce::Address::from_ipv4(kAddress)}};
     service_.links_changed({link}, {});
   }
-  size_t waiting() { return service_.usage_of(kUser).waiting_events; }
+  size_t waiting() { return service_.shares().waiting_events.of(kUser); }
 };
 
 TEST_F(WaitingEvents, OfAnIdentifierThatIsDestroyedAreDroppedLittleByLittle) {

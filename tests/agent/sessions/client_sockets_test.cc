@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -59,6 +61,24 @@ TEST(ForeignCloserTest, ASocketThatLingersHoldsUpNobodyForLong) {
   EXPECT_LT(MonotonicClock::now() - begun, LingeringSocket::kAtOnce);
   EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
   EXPECT_LT(MonotonicClock::now() - begun, LingeringSocket::kLingers);
+}
+
+TEST(ForeignCloserTest, DescriptorsCountInAShareUntilTheyAreClosed) {
+  ForeignCloser closer({.all = 9, .reserve = 0}, 0);
+  std::array<ClientFile, 6> files;
+  for (ClientFile& each : files) {
+    ASSERT_TRUE(closer.allows(kUser));
+    each = ClientFile(UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), kUser, closer);
+  }
+  EXPECT_FALSE(closer.allows(kUser));
+  EXPECT_TRUE(closer.allows(kOther));
+  for (ClientFile& each : files) const ClientFile gone = std::move(each);
+  EXPECT_FALSE(closer.allows(kUser)) << "whether they are closed is not looked at yet";
+  size_t closed = 0;
+  EXPECT_TRUE(becomes_true([&] { return (closed += closer.take_closed()) == files.size(); }));
+  EXPECT_TRUE(closer.allows(kUser));
+  for (int i = 0; i < 9; ++i) closer.close(kUser, UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  EXPECT_FALSE(closer.allows(kUser)) << "what was never admitted counts, too";
 }
 
 TEST(ForeignCloserTest, ManyUsersAreServedByTurns) {
@@ -175,6 +195,30 @@ TEST_F(ClientSocketTest, WhatLiesUnreadCountsAfterItsConnectionIsGone) {
   read_all(ends.theirs);
   while (sockets.unread().of(kUser) != 0) loop.run_round();
   EXPECT_TRUE(send());
+}
+
+// The agent keeps the socket open until then.
+TEST_F(ClientSocketTest, OneThatIsLeftUnreadCountsUntilItIsClosed) {
+  const auto sessions = std::make_shared<Quota>(Quota::Size::of(8), 0);
+  Ends left;
+  socket.emplace(sockets, kUser, std::move(left.ours), ClientSockets::For::kEvents,
+                 take_share(sessions, kUser));
+  ASSERT_TRUE(send());
+  socket.reset();
+  EXPECT_EQ(sessions->of(kUser), 1u);
+  read_all(left.theirs);
+  while (sessions->of(kUser) != 0) loop.run_round();
+}
+
+TEST_F(ClientSocketTest, OneThatIsRefusedIsEmptiedInItsUsersTurn) {
+  Ends refused;
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(send_message(refused.theirs.get(), kWord));
+  sockets.refuse(kUser, std::move(refused.ours));
+  std::array<std::byte, 8> buffer;
+  EXPECT_EQ(receive_message(refused.theirs.get(), buffer)->bytes, 0u) << "it is shut down at once";
+  ASSERT_TRUE(loop.has_work_for(kUser));
+  while (loop.has_work_for(kUser)) loop.run_round();
+  EXPECT_EQ(sockets.closer().waiting(kUser), 0u);
 }
 
 TEST_F(ClientSocketTest, WhatLiesUnreadIsGoneWithTheClient) {

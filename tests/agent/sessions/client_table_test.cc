@@ -2,17 +2,22 @@
 // The clients that the agent accepts, and their order.
 #include "agent/sessions/client_table.h"
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/network_namespace.h"
 #include "agent/sessions/raw_connection.h"
+#include "base/socket_option.h"
 
 namespace verbena::agent {
 namespace {
@@ -42,6 +47,11 @@ class ClientTableTest : public test::NamespaceTest {
     EXPECT_EQ(::bind(socket.get(), address.address(), address.length), 0);
     return socket;
   }
+  static bool refuses_descriptors_here() {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    pass_descriptors(socket.get(), false);
+    return refuses_descriptors(socket.get());
+  }
   void run_rounds() {
     loop_.in_next_round([] {});
     loop_.run_round();
@@ -57,12 +67,14 @@ class ClientTableTest : public test::NamespaceTest {
   const std::string first_ = "/tmp/client-table-a-" + std::to_string(::getpid());
   const std::string second_ = "/tmp/client-table-b-" + std::to_string(::getpid());
   std::vector<std::string> came_by_;
+  std::vector<UniqueFd> accepted_;
   EventLoop loop_{std::chrono::hours(1)};  // all users' work is done in one round
   ClientSockets sockets_{loop_, {.all = 16, .reserve = 4}, ::geteuid()};
   AgentHost agent_;
   ClientTable table_{loop_, sockets_, ClientTable::room_with(1024), agent_,
-                     [this](uint64_t, UniqueFd socket, const ucred&) {
+                     [this](uint64_t, UniqueFd socket, const ucred&, const QuotaShare&) {
                        came_by_.push_back(name_of(socket.get()));
+                       accepted_.push_back(std::move(socket));
                        return std::unique_ptr<Session>();
                      }};
 };
@@ -106,6 +118,38 @@ TEST_F(ClientTableTest, RefusesAProcessOfAnotherNetworkNamespace) {
   EXPECT_TRUE(table_.accept_one());
   run_rounds();
   EXPECT_EQ(came_by_, std::vector{first_});
+}
+
+// Sockets that are refused must not become a store of descriptors.
+TEST_F(ClientTableTest, TakesNoDescriptorsBeforeASessionOnceAUserHasTooMany) {
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const int file = null.get();
+  const auto sends = [&](RawConnection& client) {
+    const std::array<std::byte, 1> word{};
+    return client.send(word, {&file, 1});
+  };
+  const auto connect_and_send = [&] {
+    RawConnection client{AgentAddress(std::string_view(first_))};
+    const bool sent = sends(client);
+    EXPECT_TRUE(table_.accept_one());
+    return sent;
+  };
+  if (!refuses_descriptors_here()) GTEST_SKIP() << "needs Linux 6.16";
+  EXPECT_TRUE(connect_and_send());
+  table_.expect_no_early_descriptors();
+  EXPECT_TRUE(connect_and_send()) << "nobody was refused";
+  {
+    std::vector<QuotaShare> all;
+    while (sockets_.closer().allows(::geteuid())) all.push_back(sockets_.closer().count(::geteuid()));
+    const test::NetworkNamespace elsewhere;  // so that the client is refused
+    ASSERT_TRUE(elsewhere.entered());
+    EXPECT_TRUE(connect_and_send());
+  }
+  EXPECT_FALSE(connect_and_send());
+  RawConnection accepted{AgentAddress(std::string_view(first_))};
+  EXPECT_TRUE(table_.accept_one());
+  run_rounds();
+  EXPECT_TRUE(sends(accepted)) << "a session takes them";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // How the agent's time is divided among users. Only work advances the clock.
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -44,6 +45,15 @@ TEST_F(UserTurnsTest, PiecesOfOneUserRunInTheirOrder) {
   turns_.add(kBusy, piece('b', microseconds(1)));
   run();
   EXPECT_EQ(order_, "aba") << "the rest of one goes behind the others";
+  EXPECT_TRUE(turns_.empty());
+}
+
+TEST_F(UserTurnsTest, APieceForWhichThereIsNoMemoryEndsAlone) {
+  turns_.add(kBusy, []() -> bool { throw std::bad_alloc(); });
+  turns_.add(kBusy, piece('a', microseconds(1)));
+  turns_.add(kOther, piece('b', microseconds(1)));
+  run();
+  EXPECT_EQ(order_, "ab");
   EXPECT_TRUE(turns_.empty());
 }
 

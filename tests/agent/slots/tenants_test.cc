@@ -222,6 +222,29 @@ TEST_F(Tenants, AnEventChannelThatHoldsSuchADescriptorHoldsUpNobody) {
   expect_that_others_are_served();
 }
 
+// An agent as under the shipped unit: root, but without the capability to exceed the limit of descriptors in
+// flight. Lives as long as this object.
+class LimitedAgent {
+ public:
+  explicit LimitedAgent(rlim_t descriptors) : parent_(kRoot, [&] { return start(descriptors); }) {}
+  // 0, or the number of the failed step.
+  int outcome() const { return parent_.outcome(); }
+
+ private:
+  int start(rlim_t descriptors) {
+    for (const unsigned long capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN}) {
+      if (::prctl(PR_CAPBSET_DROP, capability) != 0) return 1;
+    }
+    const rlimit limit{descriptors, descriptors};
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+    agent_.emplace();
+    return 0;
+  }
+
+  std::optional<AgentProcess> agent_;  // in the parent process
+  HostileProcess parent_;
+};
+
 // Runs in a process: opens an XRC domain on a file whose server does not answer. Sets `server` to its pid.
 int open_silent_domain(std::optional<test::SilentFile>& file, pid_t& server,
                        std::optional<RawConnection>& connection) {
@@ -273,6 +296,38 @@ TEST_F(SilentFiles, OneThatIsAnXrcDomainHoldsUpNobody) {
   std::optional<RawConnection> connection;
   expect_service_beside(
       [&](auto& file, pid_t& server) { return open_silent_domain(file, server, connection); });
+}
+
+// Runs in a process: sends descriptors to the agent that wait for the first of them to be closed, until
+// the agent takes no more.
+int let_descriptors_wait(std::optional<test::SilentFile>& file, pid_t& server,
+                         std::array<std::optional<RawConnection>, 3>& connections) {
+  file.emplace();
+  server = file->server();
+  if (file->fd() < 0) return 77;
+  if (::setgid(kHostile) != 0 || ::setuid(kHostile) != 0) return 99;
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  protocol::DomainRequest request{};
+  request.header = protocol::request_header(MessageType::kOpenDomain, 3);  // refused: slot 0 is the agent's
+  int fd = file->fd();
+  for (auto& each : connections) {
+    each.emplace(kRoot);
+    if (!each->hello()) return 1;
+    for (int sent = 0; sent < 4096; ++sent) {
+      if (!each->send(protocol::bytes_of(request), {&fd, 1}) || each->reply() != EINVAL) break;
+      fd = null.get();
+    }
+  }
+  return fd == null.get() ? 0 : 2;
+}
+
+TEST_F(SilentFiles, WhatWaitsForOneToBeClosedLeavesDescriptorsForOthers) {
+  agent_.reset();
+  const LimitedAgent limited(1024);
+  ASSERT_EQ(limited.outcome(), 0);
+  std::array<std::optional<RawConnection>, 3> connections;
+  expect_service_beside(
+      [&](auto& file, pid_t& server) { return let_descriptors_wait(file, server, connections); });
 }
 
 // A write holds the file's lock, even while its source data are still being read.
@@ -454,29 +509,6 @@ TEST_F(Tenants, SeveralUsersTogetherDoNotGetAllConnections) {
   }
   expect_that_others_are_served();
 }
-
-// An agent as under the shipped unit: root, but without the capability to exceed the limit of descriptors in
-// flight. Lives as long as this object.
-class LimitedAgent {
- public:
-  explicit LimitedAgent(rlim_t descriptors) : parent_(kRoot, [&] { return start(descriptors); }) {}
-  // 0, or the number of the failed step.
-  int outcome() const { return parent_.outcome(); }
-
- private:
-  int start(rlim_t descriptors) {
-    for (const unsigned long capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN}) {
-      if (::prctl(PR_CAPBSET_DROP, capability) != 0) return 1;
-    }
-    const rlimit limit{descriptors, descriptors};
-    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
-    agent_.emplace();
-    return 0;
-  }
-
-  std::optional<AgentProcess> agent_;  // in the parent process
-  HostileProcess parent_;
-};
 
 TEST_F(Tenants, WhoReadsNothingLeavesDescriptorsForOthers) {
   agent_.reset();

@@ -12,6 +12,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 namespace verbena::agent {
@@ -197,6 +198,25 @@ TEST_F(StateTreeTest, HasGivenItsNameToTheNextBeforeItIsRemoved) {
 TEST_F(StateTreeTest, IsStillThereUnderItsNameWhereItCannotStepAside) {
   StateTree tree(directory_ + "/never-made");
   EXPECT_FALSE(tree.step_aside());
+}
+
+// Anybody may open the files, so the agent must not read until no event is left.
+TEST_F(StateTreeTest, TakesABoundedNumberOfEventsOfItsReadersAtOnce) {
+  StateTree tree(directory_);
+  tree.show({link("rxe_eth0", 0)});
+  const std::string file = directory_ + "/sys/class/infiniband/rxe_eth0/ports/1/counters/port_xmit_data";
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(std::ifstream(file).is_open());
+  const auto has_more = [&] {
+    pollfd events{tree.readers().fd(), POLLIN, 0};
+    return ::poll(&events, 1, 0) == 1;
+  };
+  tree.readers().take_news();
+  EXPECT_TRUE(has_more());
+  while (has_more()) tree.readers().take_news();
+  EXPECT_FALSE(tree.readers().any());
+  const std::ifstream reading(file);
+  tree.readers().take_news();
+  EXPECT_TRUE(tree.readers().any());
 }
 
 TEST_F(StateTreeTest, LeavesNothingBehind) {
