@@ -340,7 +340,9 @@ void LinkTable::settle_gids(KnownLink& link, const KnownNetdev& known) {
         std::ranges::any_of(link.gids, [&](const auto& gid) { return gid.second == address; });
     if (!placed && std::ranges::find(fresh, address) == fresh.end()) fresh.push_back(address);
   }
-  std::ranges::stable_partition(fresh, [](const roce::Address& address) { return address.is_ipv4(); });
+  // Not std::ranges::stable_partition(): Clang 14 does not compile the std::ranges::subrange that it returns.
+  std::stable_partition(fresh.begin(), fresh.end(),
+                        [](const roce::Address& address) { return address.is_ipv4(); });
   uint32_t index = 0;
   for (const roce::Address& address : fresh) {
     while (link.gids.contains(index)) ++index;
