@@ -239,8 +239,9 @@ struct CompChannel : VerbsObject<CompChannel, ibv_comp_channel> {
   void remove_user() { std::atomic_ref(refcnt).fetch_sub(1); }
   bool has_users() { return std::atomic_ref(refcnt).load() != 0; }
 
-  // Makes a thread that waits for the channel's events leave. It sleeps at the wake-up of a shard, and the
-  // engine may end before it wakes. (A child after fork() has no such thread.)
+  // Wakes a thread that waits for the channel's events, and waits up to a second until it has left. The
+  // thread may sleep at a shard's bell (engine::EventWait), and the engine may end soon. (A child after
+  // fork() has no such thread.)
   void retire();
 
   std::shared_ptr<queues::EventChannel> events;

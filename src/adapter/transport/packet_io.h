@@ -130,8 +130,8 @@ struct OutgoingPacket {
   // Rendezvous: the payload may stay in place until it is acknowledged, for the receiver to fetch. Only for
   // RC, not for the last packet of a message, and only while the route allows it (DirectAccess::lends()).
   bool lent = false;
-  // Hint for batching: more packets of this size follow, but this one should join the batch of the longer
-  // packet before it.
+  // Hint for batching: this packet should join the batch of the longer packet before it, although more
+  // packets of this size follow.
   bool follows_longer = false;
 };
 
@@ -210,8 +210,8 @@ struct PacketTrain {
   uint32_t packet_payload;   // bytes per packet: a multiple of four
   uint32_t count;
   // If not null, the port may send the packets from its own blocks without a copy, and pins these blocks
-  // here. A block stays pinned until all packets of the train are acknowledged; with `before_last`, until the
-  // message's last packet, which follows the train, is as well.
+  // here. A block stays pinned until all packets of the train are acknowledged. If `before_last`, the
+  // message's last packet follows the train, and must be acknowledged, too.
   BlockPins* pins = nullptr;
   bool before_last = false;
 

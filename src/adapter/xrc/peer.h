@@ -83,10 +83,11 @@ class PeerLink {
 
   int fd() const { return socket_.get(); }
   bool is_open() const { return static_cast<bool>(socket_); }
-  // Whether the other end is closed, has broken the protocol, or lose() was called. Nothing is sent or
-  // received any more.
+  // Whether the link is lost for good: sending or receiving found the other end closed, a message was
+  // malformed, or lose() was called. Nothing is sent or received any more.
   bool is_lost() const { return lost_; }
-  // Whether the other end is closed. Messages that it sent before may still be unread.
+  // Asks the kernel whether the other end is closed. Messages that it sent before may still be unread, so
+  // is_lost() may still be false.
   bool has_hung_up() const;
   void lose() { lost_ = true; }
   bool has_waiting() const { return !waiting_.empty(); }

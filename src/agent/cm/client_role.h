@@ -34,8 +34,9 @@ class Binding {
   // Sets the source address, takes its port (0: any ephemeral port), and sets the device if the address
   // belongs to a link. REQUIRES: id.state is kIdle
   Outcome bind(CmIdentifier& id, const CmAddress& address, PortIs port = PortIs::kNew);
-  // Takes the port in id.source, or an ephemeral port if that is 0, and records it in the ledger. Fails with
-  // EACCES for a port below net.ipv4.ip_unprivileged_port_start, unless the user is root.
+  // Takes the port in id.source, or an ephemeral port if that is 0. Records the port in the ledger
+  // (agent/cm/ledger.h), so that the next agent reserves it for the user. Fails with EACCES for a port below
+  // net.ipv4.ip_unprivileged_port_start, unless the user is root.
   Outcome take_port(CmIdentifier& id, PortIs port);
   // Makes the identifier a listener. A backlog of 0 or above 1,024 becomes 1,024. REQUIRES: state kBound
   Outcome listen(CmIdentifier& id, uint32_t backlog);
@@ -49,7 +50,8 @@ class Binding {
 
 using control::refuse;
 
-// REQUIRES: has_known_family(address)
+// Returns the error for a link-local address without an interface: EINVAL, with a text that asks for
+// sin6_scope_id. REQUIRES: has_known_family(address)
 tl::unexpected<control::AdminError> link_local_without_interface(const CmAddress& address);
 // Returns the wildcard address of the family, with port 0.
 CmAddress wildcard(uint16_t family);
@@ -101,8 +103,8 @@ struct RequestMethod<Result (Of::*)(const Request&, Descriptor...)> {
 };
 
 // Base of the classes that carry out the requests of one subject, such as AddressRequests: the parts of a
-// CmClient that all use. These classes do
-// not use each other: shared code is in ClientRole or Binding. They trust nothing in a request.
+// CmClient that all use. These classes do not use each other: shared code is in ClientRole or Binding. They
+// trust nothing in a request.
 struct ClientRole {
   cm::Manager& manager() { return service_.manager(); }
   // Fails with EINVAL if `qpn` exceeds 24 bits, or EPERM if the QP belongs to another user.

@@ -86,7 +86,7 @@ class LogLimit {
   bool admits(std::optional<uid_t> user, TimePoint now);
   // If the window is over, ends it and returns its reports of dropped lines; else returns none.
   std::vector<std::string> take_reports(TimePoint now);
-  // Returns when take_reports() has reports, or kNever if no line was dropped in this window.
+  // Returns the time from which take_reports() has reports, or kNever if no line was dropped in this window.
   TimePoint report_due() const { return leaves_out_ ? end_ : kNever; }
 
  private:

@@ -26,7 +26,7 @@ namespace verbena::agent {
 // reconnected to this one.
 //
 // The end of an orphan is noticed by its pidfd. The pidfd comes from the takeover state or is opened by the
-// recorded pid. An orphan without a pidfd and a pid counts as ended if it has not reconnected within 30
+// recorded pid. An orphan with neither a pidfd nor a pid counts as ended if it has not reconnected within 30
 // seconds. In this case the former agent did not see the orphan's pid namespace. No pidfd was recorded
 // because the kernel lacks SO_PEERPIDFD or that agent was of an older release.
 class Orphans {
@@ -84,7 +84,7 @@ class SlotLeases {
   }
   // Watches the processes of adopted slots, and takes back the slots of processes that have ended.
   void watch_orphans();
-  // Makes seek_wire() do nothing for the next half of kWireInterval.
+  // Makes seek_wire() do nothing from now on, for half of kWireInterval.
   void pause_wire();
   // Binds UDP port 4791 if the agent does not have it yet and the port is free. Called every kWireInterval
   // until the agent has the port, and before each lease.

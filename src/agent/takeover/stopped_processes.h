@@ -66,8 +66,8 @@ class StoppedProcesses {
   StoppedProcesses(const StoppedProcesses&) = delete;
   StoppedProcesses& operator=(const StoppedProcesses&) = delete;
 
-  // Called when a slot is leased, reclaimed or taken back. Watches the slot's socket for the new holder;
-  // stops watching if `leased` is nullopt.
+  // Called when a slot is leased, reclaimed or taken back. Watches the socket of the slot's new holder. Stops
+  // watching if `leased` is nullopt or another slot, or if the slot's socket or its holder's pid is unknown.
   void slot_changed(uint32_t slot, const std::optional<LeasedSlot>& leased);
 
  private:

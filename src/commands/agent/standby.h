@@ -3,7 +3,7 @@
 
 namespace verbena::agent {
 
-// Runs the standby: a second process that keeps a root agent's takeover state while the agent serves other
+// Runs this process as the standby, which keeps a root agent's takeover state while the agent serves other
 // users. Returns the exit status: 0 after a minute without an agent, 1 if it cannot connect to one.
 //
 // Clients keep the takeover state for the next agent, but other users must not get it, since it holds all

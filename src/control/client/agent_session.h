@@ -25,8 +25,8 @@
 
 namespace verbena::control {
 
-// Maximum time that a call waits for an agent to listen, without the start of one. Command-line programs also
-// wait this long for a reply.
+// Maximum time that a call waits for an agent to listen, without the time that the start of one takes.
+// Command-line programs also wait this long for a reply.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
 inline TimePoint call_deadline() {
   return MonotonicClock::now() + kCallTimeout;

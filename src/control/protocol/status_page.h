@@ -98,7 +98,8 @@ struct alignas(64) QpMore {
 };
 static_assert(sizeof(QpMore) == 64);
 
-// The kinds of a process's other objects, as in the kernel's restrack.
+// The kinds of objects, other than QPs, that a process lists. The kernel's restrack has these kinds, too, but
+// numbers them differently.
 enum class ObjectKind : uint8_t { kNone, kContext, kPd, kCq, kMr, kSrq, kCount };
 
 // Meanings of ObjectStatus::values by kind.

@@ -79,9 +79,9 @@ class Identifier : public rdma_cm_id {
 
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 
-  // Returns the key in IdentifierTable of an identifier's number in events of the agent of `generation`. A
-  // number that an agent assigned is valid only with that agent; numbers of this process are valid with every
-  // agent.
+  // Returns the key by which IdentifierTable finds an identifier. `number` is the identifier's number in an
+  // event of the agent of `generation`. A number that an agent assigned is valid only with that agent;
+  // numbers of this process are valid with every agent.
   static uint64_t key(uint32_t number, uint32_t generation) {
     const bool agents = (number & protocol::kCmAgentsNumber) != 0;
     return (agents ? static_cast<uint64_t>(generation) << 32 : 0) | number;
@@ -93,8 +93,8 @@ class Identifier : public rdma_cm_id {
   bool count_delivery(const protocol::CmEvent& message);
   void acknowledge(uint32_t membership);
   void wait_until_acknowledged(const char* call);
-  // Whether all events of the agent of `generation` about this identifier, `sent` in number, were delivered.
-  // Used when the identifier is destroyed.
+  // Whether all events about this identifier that the agent of `generation` has sent were delivered. `sent`
+  // is their number. Used when the identifier is destroyed.
   bool has_all_events(uint32_t sent, uint32_t generation);
 
   // Whether the last event that a restoration posted to this identifier is from the restoration at the agent
@@ -149,7 +149,7 @@ class IdentifierTable {
   // Assigns numbers after `last_number`.
   explicit IdentifierTable(uint32_t last_number = 0) : last_number_(last_number) {}
 
-  // Returns a number for a new identifier, channel or membership that no live identifier or channel has.
+  // Returns a number that no live identifier or channel has, for a new identifier, channel or membership.
   // Numbers wrap around after two billion, which programs with a connection for each request reach.
   uint32_t draw_number();
 

@@ -14,8 +14,8 @@ namespace verbena::rsockets {
 
 // The queues of a listening rsocket: unanswered connection requests, streams that are being connected, and
 // streams ready for accept(). As with TCP, the backlog limits the streams in the last two queues together. A
-// request beyond the backlog waits in the first queue, without a queue pair, until its sender gives up.
-// Thread-safe.
+// request beyond the backlog waits in the first queue, without a queue pair, until a place becomes free or
+// its sender gives up. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:

@@ -96,8 +96,8 @@ class Handler {
   virtual void on_reply(LocalId id, uint64_t context, const Rep& rep) = 0;
   // Passive: the peer's RTU came, so the connection is established. Not called after establish().
   virtual void on_ready(LocalId id, uint64_t context, const Rtu& rtu) = 0;
-  // The peer rejected the connection, at any stage. on_time_wait_exit() follows if the reason is "stale
-  // connection", after on_reply(), and if the connection was established.
+  // The peer rejected the connection, at any stage. on_time_wait_exit() follows in three cases: the reason is
+  // "stale connection", on_reply() was called before, or the connection was established.
   virtual void on_rejected(LocalId id, uint64_t context, const Rej& rej) = 0;
   // The peer has not answered `unanswered`: kReq, kRep or kSidrReq. kLap ends only the migration, not the
   // connection. For a passive connection, kReq or kSidrReq: the owner did not answer the request, and the

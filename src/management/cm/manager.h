@@ -117,7 +117,8 @@ class Manager {
   size_t half_open() const { return table_.half_open(); }
   // Whether the account may have another half-open connection.
   bool has_room_for(uint32_t account) const { return table_.has_room_for(account); }
-  // Returns the number of connections in TIMEWAIT, or refused at most 16 s ago.
+  // Returns the number of connections in TIMEWAIT, and of connections refused and resolutions answered in the
+  // last 16 s.
   size_t waiting() const { return table_.waiting(); }
   // Returns the number of connections in that state that their owner has not destroyed.
   size_t owned_in(State state) const { return table_.owned_in(state); }
@@ -135,7 +136,8 @@ class Manager {
   void give_up(Connection& connection, TimePoint now);
   void forget_request(Connection& connection);
   void abandon(Connection& connection, TimePoint now);
-  // Ends TIMEWAIT with on_time_wait_exit(), or the lingering of a refused connection without an event.
+  // Ends TIMEWAIT with on_time_wait_exit(), or the lingering of a refused connection or an answered
+  // resolution without an event.
   void end_wait(Connection& connection);
 
   void drop(DropReason reason) { ++counters_.of(reason); }
@@ -174,9 +176,10 @@ class Manager {
   // the peer has answered.
   Connection* of_peer(LocalId id, uint32_t remote_id, const Incoming& incoming);
   // Called for the first answer to our request, which quotes the request's ID. If the answer came from UDP
-  // port 4791, messages from other ports are dropped from now on, for the whole host. Later messages from
-  // port 4791 have this effect for their connection only. By then our client knows both IDs. An accomplice on
-  // a host with an RDMA adapter could quote them, and so make us drop that host's other messages.
+  // port 4791, messages from other ports of its host are dropped from now on (KnownPeers). A later message
+  // from port 4791 has this effect for its own connection only, because our client knows both IDs by then. An
+  // accomplice of the client on a host with an RDMA adapter could quote the IDs from port 4791. So it could
+  // make us drop that host's other messages.
   void note_port_of_answer(Connection& connection, const Incoming& incoming);
   // Whether the peer's QP belongs to another connection of ours (kHoldsRemoteQpn). A QP can have only one
   // connection, so the peer has lost the old one. If the old connection is established, sends a DREQ for it

@@ -42,7 +42,8 @@ constexpr bool is_of_connection(Kind kind) {
 std::string connection_text(Kind kind, const Recorder::Numbers& numbers);
 // Returns the name of the call, message or event: "rdma_connect", "REQ", "RDMA_CM_EVENT_ESTABLISHED".
 std::string connection_subject(Kind kind, const Recorder::Numbers& numbers);
-// Whether the event reports a failure to the application.
+// Whether the event is a kCmEvent whose type reports a failure, such as RDMA_CM_EVENT_REJECTED. Returns false
+// for a failed call and for a received REJ.
 bool is_connection_failure(Kind kind, const Recorder::Numbers& numbers);
 
 }  // namespace verbena::trace

@@ -44,7 +44,7 @@ Outcome set_system(Exchange& exchange);
 Outcome get_summary(Exchange& exchange);
 Outcome dump_summaries(Exchange& exchange);
 
-// Get an object, and list the objects, of the kind of the request's command.
+// Get one object, or list all objects, of the kind that the request's command names.
 Outcome get_resource(Exchange& exchange);
 Outcome dump_resources(Exchange& exchange);
 Outcome get_statistics(Exchange& exchange);

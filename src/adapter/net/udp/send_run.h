@@ -85,8 +85,8 @@ class SendRun {
 
   // Notes that a train was appended. If `keeps_block`, the train's sender has promised to keep the block
   // unchanged until the train has arrived. If all trains of the run have this promise, the run may be sent
-  // without a copy. Packets that belong to no train need no such promise, since they leave together with the
-  // trains.
+  // without a copy. The run's other packets need no promise of their own, since they leave together with the
+  // trains, from the same block.
   void note_train(bool keeps_block) {
     keeps_block_ = keeps_block && (keeps_block_ || !has_train_);
     has_train_ = true;

@@ -91,8 +91,9 @@ class FragmentSocket {
   const SendSocket& socket() const { return *socket_; }
   bool is_for(const roce::Path& path) const { return socket_->is_for(path); }
 
-  // Returns the identification that the next datagram will have (IPv4), or nullopt if it is unknown. Tries
-  // attempts to learn the count if necessary, up to three times; each probe waits at most 20 ms.
+  // Returns the identification that the next datagram will have (IPv4), or nullopt if it is unknown. If it is
+  // unknown, first tries to learn it, and waits at most 20 ms for each probe datagram. After three failures
+  // it makes no more attempts.
   std::optional<uint16_t> next_identification();
   // Adds this many sent datagrams to the count.
   void note_sent(uint32_t datagrams) { next_ = static_cast<uint16_t>(next_ + datagrams); }
