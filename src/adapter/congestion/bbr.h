@@ -292,7 +292,8 @@ class Bbr final : public Algorithm {
   Phase phase_ = Phase::kStartup;
   WindowedMax bandwidth_;
   uint64_t round_ = 0;
-  uint64_t round_ends_ = 0;  // the round ends with data that was sent after this many bytes had arrived
+  // The round ends when data arrives that was sent after this many bytes had arrived.
+  uint64_t round_ends_ = 0;
   bool round_began_ = false;
 
   AckAggregation ack_aggregation_;

@@ -106,8 +106,8 @@ struct PacketTrain {
   bool repeated = false;  // sent before: an acknowledgement may be for an earlier copy
   bool limited = false;   // the sender had no more to send
   TimePoint sent;
-  // State when the train left: bytes delivered so far, arrival time of the latest of these bytes, and send
-  // time of those.
+  // Flow's state when the train left: bytes delivered until then, when the latest of these arrived, and the
+  // latest send time of delivered bytes.
   uint64_t delivered = 0;
   TimePoint delivered_at;
   TimePoint delivered_sent;
@@ -236,7 +236,7 @@ class Flow {
     uint64_t packets = 0;
     std::optional<roce::Psn> latest;  // in PSN order
     TimePoint first_sent{};           // send time of the first train counted
-    Duration after{0};                // sum of the packets' send times after first_sent
+    Duration after{0};                // sum over the packets of send time minus first_sent
     TimePoint sent_on_average() const { return first_sent + after / static_cast<int64_t>(packets); }
   };
   Timed timed_;

@@ -36,7 +36,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Maps private zeroed memory instead, where no file can be mapped.
+  // Maps private zeroed memory, for a caller that has no file to map.
   static Result<FileMapping> anonymous(uint64_t length) {
     FileMapping mapping;
     mapping.mapped_ = length;

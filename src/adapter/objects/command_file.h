@@ -37,7 +37,8 @@ class DeviceMemoryFile {
   // Creates the file for the device of this name. If RLIMIT_FSIZE forbids a file of the full size, capacity()
   // is 0 and nothing can be allocated.
   static Result<DeviceMemoryFile> create(const std::string& device);
-  // Opens a file that another process created. Returns EINVAL if the descriptor refers to any other file.
+  // Opens a file of full size that create() has made, usually in another process. Returns EINVAL if `fd` does
+  // not refer to such a file.
   static Result<DeviceMemoryFile> open(UniqueFd fd);
 
   int fd() const { return fd_.get(); }

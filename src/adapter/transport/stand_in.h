@@ -32,8 +32,8 @@ class Splitter final : public PacketSink, public Routes {
 
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
-  // Call when nothing more can be sent now. Responses also acknowledge: tells the target of those that no
-  // acknowledgement has followed.
+  // Call when nothing more can be sent now. If the last packet was a response, tells the target that the
+  // response acknowledges its request. After an ACK or NAK, which the target has got, does nothing.
   void finish();
 
  private:

@@ -31,7 +31,7 @@ class EarlyMessages {
     cm::Mad mad;
     cm::Arrival arrival;
     TimePoint came;      // when the message arrived
-    TimePoint deadline;  // when to process the message again, which may keep it again
+    TimePoint deadline;  // when to process the message again; it may be kept again then
   };
 
   // Returns whether another message may be kept. One that has waited for kPatience may use only half of kMax.
@@ -64,7 +64,8 @@ class OwnMessages {
 
   // Records a message that the agent is sending.
   void said(ConstBytes mad);
-  // Returns whether the agent sent this message and it has not arrived yet. A later copy counts as forged.
+  // Called for each message that arrives from this host. Returns whether its digest is stored, and removes
+  // the digest. So a message that the agent sent counts as forged when it arrives a second time.
   bool heard(ConstBytes mad);
 
  private:

@@ -44,8 +44,8 @@ struct MadAgent {
 // OUI; each link has at most one such agent. Pure.
 class Registrations {
  public:
-  // `first`: the number before the first MadAgent::transaction. It must differ from a former Verbena agent's:
-  // other hosts may still answer requests with those transaction IDs.
+  // `first`: the number before the first MadAgent::transaction. Each Verbena agent needs another one, because
+  // other hosts may still answer requests of a former Verbena agent.
   explicit Registrations(uint32_t first = 0) : last_transaction_(first) {}
 
   // Adds an agent with a new MadAgent::transaction and returns the agent's ID: `number`, or without it the

@@ -66,8 +66,8 @@ class ClientSockets {
   // Stops counting descriptors that were received. Wakes one waiting socket of each user (await_room()).
   void taken(uid_t user, size_t files, For what);
   // Registers a socket that must wait because allows() returned false. The event loop reads it again once
-  // there may be room. Also for a socket with a descriptor that the closer does not allow. Returns a ticket
-  // for cancel_wait(), never 0.
+  // there may be room. Also registers a socket whose next message has a descriptor while closer() allows the
+  // user no more. Returns a ticket for cancel_wait(), never 0.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
   // Closes a socket. Its `unread` sent descriptors count until the client has received them or is gone.

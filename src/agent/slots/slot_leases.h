@@ -84,7 +84,7 @@ class SlotLeases {
   }
   // Watches the processes of adopted slots, and takes back the slots of processes that have ended.
   void watch_orphans();
-  // Makes seek_wire() do nothing from now on, for half of kWireInterval.
+  // Makes seek_wire() do nothing until half of kWireInterval has passed.
   void pause_wire();
   // Binds UDP port 4791 if the agent does not have it yet and the port is free. Called every kWireInterval
   // until the agent has the port, and before each lease.

@@ -96,9 +96,9 @@ inline constexpr std::string_view kMirrorSuffix = "-mirror";
 inline constexpr const char* kInUse = "/in_use";
 
 // Selects the state directory. Order: root's living agent, which serves everyone; our own living agent;
-// root's living mirror; our own; a stale directory of an agent. Invalid if there is none. `chosen`: the value
-// of VERBENA_SYS_DIR, or nullptr if it is not set. A set value is returned if it is the absolute path of a
-// directory; otherwise the result is invalid.
+// root's living mirror; our own living mirror; a stale directory of an agent. Invalid if there is none.
+// `chosen`: the value of VERBENA_SYS_DIR, or nullptr if it is not set. A set value is returned if it is the
+// absolute path of a directory; otherwise the result is invalid.
 PathText find_state_path(const char* chosen);
 
 // The kind of process that maintains the directory of find_state_path(nullptr). kNobody if there is no

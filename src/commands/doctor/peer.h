@@ -42,8 +42,8 @@ struct PeerLook {
   // kNone.
   int udp_error = 0;
   std::optional<bool> echoes{};  // the host answers ICMP echoes; nullopt if this user may not send any
-  // The largest path MTU in bytes whose ICMP echoes return: 0 if none do, nullopt if not even small echoes
-  // return.
+  // The largest path MTU in bytes whose ICMP echoes return. 0 if only smaller echoes return; nullopt if none
+  // returns or none was sent.
   std::optional<uint32_t> widest{};
 };
 

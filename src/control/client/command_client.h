@@ -190,8 +190,8 @@ class MadClient {
 // user and root may change links (EPERM).
 class Admin {
  public:
-  // Connects to the agent. Starts one if necessary and allowed, which may take longer than two seconds.
   explicit Admin(CommandClient agent) : agent_(std::move(agent)) {}
+  // Connects to the agent. Starts one if necessary and allowed, which may take longer than two seconds.
   static AdminResult<std::unique_ptr<Admin>> connect(const ConnectOptions& options = {}) {
     return CommandClient::connect_as<Admin>(options);
   }

@@ -15,7 +15,7 @@ namespace verbena::control {
 
 // Limits how long a caller waits for an agent.
 struct Patience {
-  // Maximum wait for an agent to listen while none does, without the time that the start of one takes.
+  // Maximum time in which no agent listens. The time in which an agent is being started does not count.
   Duration to_come;
   // Maximum wait for a running agent's answer.
   Duration to_answer;

@@ -291,8 +291,8 @@ struct CmStatus {
   uint64_t timed_out;
   uint64_t stale_connections;
   uint64_t dropped[kDatagramDropReasons];  // by cm::DropReason
-  uint64_t bad_qkey;                       // datagrams to QP1 with a wrong Q_Key; next, of an unknown class
-  uint64_t unknown_class;
+  uint64_t bad_qkey;                       // datagrams to QP1 with a wrong Q_Key
+  uint64_t unknown_class;                  // datagrams to QP1 of an unknown management class
 };
 
 struct CmStatusReply {

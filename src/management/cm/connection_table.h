@@ -66,8 +66,8 @@ class ConnectionTable {
   // Finds our peer-to-peer connection to this service that waits for a REP, between these addresses.
   Connection* find_crossing(uint64_t service_id, const roce::Address& own, const roce::Address& peer);
 
-  // Makes the connection findable by the peer's ID and QPN. REQUIRES: the new state has been entered.
-  // REQUIRES: the peer's ID and QPN do not change any more
+  // Makes the connection findable by the peer's ID and QPN. REQUIRES: its state is in kHoldsRemoteQpn, and
+  // the peer's ID and QPN do not change any more
   void insert_remote_numbers(Connection& connection);
   void insert_sidr_request(Connection& connection);
   // Makes the connection findable by find_crossing(). REQUIRES: the connection waits for a REP

@@ -66,8 +66,8 @@ inline bool is_rmpp(const Mad& mad) {
 }
 RmppType rmpp_type(const Mad& mad);
 
-// Identifies the message that a datagram belongs to. The two ends of a message have different keys, since
-// answers have the response bit in their method.
+// Identifies the message that a datagram belongs to. A request and its answer have different keys, because
+// only the answer's method has the response bit.
 struct RmppKey {
   uint64_t owner = 0;     // the local sender or receiver of the message, by a number of the caller's
   roce::Address other{};  // the address of the other end; zero if the other end is local, too
@@ -81,10 +81,11 @@ struct RmppKey {
   }
   friend bool operator<(const RmppKey& one, const RmppKey& two) { return one.tied() < two.tied(); }
 };
-// Returns the key of the message that `mad` belongs to. REQUIRES: `mad` is one of the message's own datagrams
+// Returns the key of the message that `mad` belongs to. REQUIRES: `mad` comes from the message's sender: it
+// is a DATA segment or an ABORT
 RmppKey rmpp_key(uint64_t owner, const roce::Address& other, const Mad& mad);
-// Returns the key of the message that `mad` refers to. REQUIRES: `mad` is an ACK, STOP or ABORT from the
-// message's receiver
+// Returns the key of the message that `mad` refers to. REQUIRES: `mad` comes from the message's receiver: it
+// is an ACK, STOP or ABORT, or an answer to the request in the message
 RmppKey rmpp_key_answered_by(uint64_t owner, const roce::Address& other, const Mad& mad);
 
 // Build an ACK, and a STOP or ABORT (`type`), in answer to the datagram `about`. `segment`: the last segment

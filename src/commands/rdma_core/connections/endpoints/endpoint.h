@@ -37,8 +37,8 @@ int run(const EndpointProgram& program, int argc, char** argv);
 
 // The functions below return 0, or the exit status after reporting the error.
 
-// Creates an endpoint for the server's address: that of a listener if `hints` has RAI_PASSIVE. `wanted` then
-// has the attributes that its queue pair got.
+// Creates an endpoint for the server's address. With RAI_PASSIVE in `hints`, the endpoint is a listener.
+// Otherwise it has a queue pair, and `wanted` has the queue pair's attributes afterwards.
 int make_endpoint(const EndpointLine& line, const rdma_addrinfo& hints, ibv_qp_init_attr& wanted,
                   const Output& output, Endpoint& made);
 
