@@ -55,7 +55,7 @@ bool guarded(F&& function) {
   return run_guarded([](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &function);
 }
 
-// Whether copy_small() (small_copy.h) may copy this many bytes, in this thread and now.
+// Whether copy_small() (ordered_copy.h) may copy this many bytes, in this thread and now.
 bool may_copy_small(size_t bytes);
 
 // Copies `from` to `to` under guard. Returns false after a fault; `to` may be partly written.

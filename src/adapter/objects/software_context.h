@@ -21,8 +21,8 @@
 namespace verbena::adapter {
 
 // An opened device of the software adapter: makes the checks that the kernel would make, owns the objects and
-// calls the engine. Each call is in the file of its kind of object, for example create_ah() in
-// address_handles.cc. Thread-safe.
+// calls the engine. Each call is in the file of its kind of object, for example reg_mr() in
+// memory_regions.cc. Thread-safe.
 class SoftwareContext : public provider::Context, private engine::LinkListener {
  public:
   static Result<std::unique_ptr<provider::Context>> open(const control::Link& link, uint64_t guid);

@@ -46,7 +46,7 @@ TEST_F(ReadDatagrams, AreCutOffWhereTheyAreLongerThanAsked) {
   EXPECT_EQ(batch.data(0).size(), 1000u);
 }
 
-// Buffers begin half a page into a page, where the kernel's copies are fast: see datagram_batch.cc.
+// Buffers begin half a page into a page, where the kernel's copies are fast: see receiver.cc.
 TEST_F(ReadDatagrams, LieHalfAPageFromTheBeginningOfOne) {
   for (const size_t longest : {65536, 1000}) {
     DatagramBatch batch(longest);

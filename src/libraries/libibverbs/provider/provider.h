@@ -119,7 +119,7 @@ Context* find_owner(const Abi* object) {
 // error of the application, as with libibverbs.
 //
 // Objects are the ABI's own structs (ibv_pd, ibv_cq, ...), inside larger structs that the provider allocates.
-// The provider fills all public fields and enters the object in the table of live objects (live_objects.h).
+// The provider fills all public fields and enters the object in the table of live objects (LiveObject).
 // Apart from the data path, a call reaches the provider only while the call's object is in that table. The
 // provider checks the other objects that a call names, such as the CQ of a new QP. An int result is 0 or an
 // errno value. The default implementations return EOPNOTSUPP.
