@@ -267,7 +267,7 @@ TEST(StatusText, ShowsWhosePacketsAreForwarded) {
   control::AgentStatus status = example();
   EXPECT_THAT(status_as_text(status), Not(HasSubstr("handed over")));
   status.slots[0].is_forwarded = true;
-  EXPECT_THAT(status_as_text(status), HasSubstr("(slot 1), packets handed over by the agent"));
+  EXPECT_THAT(status_as_text(status), HasSubstr("(slot 1), packets forwarded by the agent"));
   EXPECT_EQ(json::parse(status_as_json(status))["processes"][0]["handed_over"], true);
 }
 

@@ -494,7 +494,7 @@ void Engine::on_loss() {
     const SignalsBlocked blocked;  // inherited by the new thread
     undertaker_ = std::thread([this] { end_links(); });
   } catch (const std::system_error&) {
-    log_error("no thread could be started: the application does not hear of it");
+    log_error("no thread could be started, so the application gets no event");
   }
 }
 

@@ -276,7 +276,7 @@ Result<ClientFile> Session::take_file() {
 
 // Sends the reason, and closes the socket with the message in it.
 void Session::drop_with_files(const MessageHeader& header, const Fault& fault) {
-  log_info("client {} sends descriptors in vain: dropped", client_.pid);
+  log_info("client {} sends descriptors that nothing expects: dropped", client_.pid);
   send_error(header, fault.error, fault.text);
   close();
 }

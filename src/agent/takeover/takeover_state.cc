@@ -19,7 +19,7 @@ namespace {
 using protocol::kProgramBytes;
 
 constexpr uint32_t kTakeoverMagic = 0x746c7576;  // "vult"
-constexpr uint32_t kLent = 1;
+constexpr uint32_t kLeased = 1;
 constexpr uint32_t kHasSocket = 2;
 constexpr uint32_t kHasPage = 4;
 constexpr uint32_t kSocketIsOurs = 16;  // no process has had the socket
@@ -59,7 +59,7 @@ SlotEntry entry_of(const SlotRecord& slot) {
   SlotEntry entry{};
   entry.start_time = slot.start_time;
   entry.index = slot.index;
-  entry.flags = (slot.leased ? kLent : 0) | (slot.socket >= 0 ? kHasSocket : 0) |
+  entry.flags = (slot.leased ? kLeased : 0) | (slot.socket >= 0 ? kHasSocket : 0) |
                 (slot.page >= 0 ? kHasPage : 0) | (slot.socket_uid == kNobody ? kSocketIsOurs : 0) |
                 (slot.forwarder_end >= 0 ? kHasForwarderEnd : 0) | (slot.process >= 0 ? kHasProcess : 0);
   entry.uid = slot.uid;
@@ -71,7 +71,7 @@ SlotEntry entry_of(const SlotRecord& slot) {
 SlotRecord record_of(const SlotEntry& entry) {
   SlotRecord slot;
   slot.index = entry.index;
-  slot.leased = (entry.flags & kLent) != 0;
+  slot.leased = (entry.flags & kLeased) != 0;
   slot.uid = entry.uid;
   slot.socket_uid = (entry.flags & kSocketIsOurs) != 0 ? kNobody : entry.uid;
   slot.pid = entry.pid;

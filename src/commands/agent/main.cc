@@ -54,8 +54,7 @@ constexpr const char* kDescription =
     "The Verbena agent: keeps the RDMA links of a network namespace and lends its UDP port 4791 to "
     "programs.\n"
     "\n"
-    "It is started by itself by the first program that needs it, and ends when it is idle. Start it "
-    "yourself\n"
+    "The first program that needs it starts it, and it ends when it is idle. Start it yourself\n"
     "to have it stay: with --foreground under a service manager. Root's agent serves every user of the\n"
     "network namespace; an ordinary user's serves that user.";
 

@@ -63,8 +63,8 @@ void look_at_machine(doctor::Findings& findings) {
   if (agent && netdevs) {
     doctor::look_at_links(agent->links, *netdevs, findings);
   } else {
-    findings.unseen(
-        "links", agent ? "the kernel does not tell of network devices" : "without an agent there are none");
+    findings.unseen("links",
+                    agent ? "the kernel does not report network devices" : "without an agent there are none");
   }
   std::vector<std::string> names;
   if (netdevs) names = ways_in(*netdevs);

@@ -18,7 +18,7 @@ namespace verbena::commands {
 namespace {
 
 constexpr const char* kLinkExamples =
-    "Every network device that is up and has an address has a link 'rxe_DEV' by itself, lo last.\n"
+    "Every network device that is up and has an address gets a link 'rxe_DEV' automatically, lo last.\n"
     "\n"
     "Examples:\n"
     "  verbena link show                        all links; --json for programs\n"

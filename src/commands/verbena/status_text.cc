@@ -119,7 +119,7 @@ std::string path_as_text(const control::QpNumbers& qp) {
 
 std::string_view wire_as_text(const ProcessStatus& slot) {
   if (!slot.has_wire) return ", without a wire";
-  return slot.is_forwarded ? ", packets handed over by the agent" : "";
+  return slot.is_forwarded ? ", packets forwarded by the agent" : "";
 }
 
 // Explains why peers' memory is not accessed directly, so that READs, WRITEs and atomics wait until the peer

@@ -34,7 +34,7 @@ using control::TraceClient;
 using control::TraceSource;
 
 constexpr const char* kTraceExamples =
-    "Each program that uses Verbena remembers what has happened to its queue pairs of late: states, peers,\n"
+    "Each program that uses Verbena records the latest events of its queue pairs: states, peers,\n"
     "timeouts, NAKs, what was sent again, errors with their requests. The agent remembers what has happened\n"
     "to its connections: calls of librdmacm, REQ, REP, RTU, REJ, DREQ, DREP, and events with their causes.\n"
     "It can be read while the program runs, when it hangs, and after it was killed or has crashed. Without a "
@@ -48,8 +48,9 @@ constexpr const char* kTraceExamples =
     "  verbena trace --follow 4711              and what happens from now on, until Ctrl-C\n"
     "  verbena trace --all --seconds 5 4711     each request, packet and completion, too, for 5 seconds\n"
     "\n"
-    "With --all the program does more for each message, as long as the command runs. What comes faster than\n"
-    "it is read is lost, and counted. You see your own programs' traces; root sees all.\n";
+    "With --all the program does more for each message, as long as the command runs. Events that come "
+    "faster\n"
+    "than they are read are lost, and counted. You see your own programs' traces; root sees all.\n";
 
 constexpr Duration kSlowLook = std::chrono::milliseconds(50);
 constexpr Duration kFastLook = std::chrono::milliseconds(1);

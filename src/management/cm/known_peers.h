@@ -40,8 +40,8 @@ class KnownPeers {
   // Records that `peer` quoted a communication ID, which only a datagram from us can have told it.
   void has_answered(const roce::Address& peer, TimePoint now);
   bool knows(const roce::Address& peer, TimePoint now) const;
-  // Like has_answered(), for a first answer that came from UDP port 4791. From now on messages from other
-  // ports of `peer` are to be dropped (has_roce_port()).
+  // Like has_answered(), for a first answer that came from UDP port 4791. From now on the caller drops
+  // messages from other ports of `peer` (has_roce_port()).
   void has_answered_from_roce_port(const roce::Address& peer, TimePoint now);
   bool has_roce_port(const roce::Address& peer, TimePoint now) const;
   // Whether a datagram that the peer did not request may be sent now. If so, counts the datagram as sent.

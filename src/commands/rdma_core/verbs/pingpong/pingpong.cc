@@ -77,7 +77,7 @@ class Game {
     if (completion.status != IBV_WC_SUCCESS) {
       complain(verbena::format("Failed status {} ({}) for wr_id {}", ibv_wc_status_str(completion.status),
                                static_cast<int>(completion.status), completion.id),
-               "'verbena explain wc' tells of each status");
+               "'verbena explain wc' explains each status");
       return false;
     }
     const auto queue_pair = endpoint_.find(completion.qpn);
