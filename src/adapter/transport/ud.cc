@@ -273,6 +273,7 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
     if (const auto held_back = hold_back(now)) {
       if (may_wait(now)) return *held_back;
       waits_until_ = kNever;
+      route_to(wqe);  // hold_back() forgets a route that is coming
     }
     const SendStatus status = send(wqe);
     if (status == SendStatus::kBusy) {
@@ -308,9 +309,10 @@ bool UdQueuePair::may_wait(TimePoint now) {
 // Whether a posted request goes to another destination than the oldest one.
 bool UdQueuePair::do_others_wait() {
   const queues::SendQueue& queue = send_queue();
+  const queues::SendWqe& oldest = queue.at(queue.consumed());
   for (uint32_t i = 1; i < queue.waiting(); ++i) {
     const queues::SendWqe& wqe = queue.at(queue.consumed() + i);
-    if (wqe.remote_qpn != routed_to_->qpn || wqe.path != routed_to_->path) return true;
+    if (wqe.remote_qpn != oldest.remote_qpn || wqe.path != oldest.path) return true;
   }
   return false;
 }

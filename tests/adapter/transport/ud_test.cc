@@ -156,6 +156,22 @@ TEST_F(UdToFullChannel, WaitsForTheOnlyReceiver) {
   EXPECT_EQ(e.sink.packets.size(), 3u);
 }
 
+// A process that does not answer when it is offered a channel, where there is no wire.
+TEST_F(UdToFullChannel, GivesUpARouteThatDoesNotComeIfOthersWait) {
+  e.routes.route.port = Route::kNoPort;
+  e.routes.coming = true;
+  post_to(9);
+  post_to(8);
+  const TimePoint begun = e.now;
+  while (!e.qp->send_queue().empty() && e.now - begun < 2 * HoldBudget::kMax) {
+    if (e.transmit() == TransmitResult::kPaced) {
+      ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
+    }
+  }
+  EXPECT_TRUE(e.qp->send_queue().empty());
+  EXPECT_GE(e.now - begun, HoldBudget::kMax);
+}
+
 TEST(HoldBudget, IsUsedUpByWaitingAndEarnedBySending) {
   HoldBudget budget;
   TimePoint now{std::chrono::hours(1)};

@@ -39,8 +39,11 @@ class TestRoutes final : public Routes {
     return route;
   }
 
+  bool is_coming(const roce::Path&, roce::Qpn) override { return coming; }
+
   Route route;
   int asked = 0;
+  bool coming = false;
 };
 
 }  // namespace verbena::transport
