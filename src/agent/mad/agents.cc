@@ -69,7 +69,7 @@ Result<uint32_t> Registrations::add(MadAgent agent, std::optional<uint32_t> numb
   if (!id) return id;
   agent.id = *id;
   do {
-    agent.transaction = ++last_transaction_;
+    agent.transaction = transactions_.next();
   } while (agent.transaction == 0 || by_transaction_.contains(agent.transaction));
   by_number_.emplace(std::pair(agent.port, agent.id), agent.transaction);
   if (agent.methods.any()) by_class_.emplace(class_of(agent), agent.transaction);
@@ -138,17 +138,16 @@ void WaitingRequests::erase(Map::const_iterator entry) {
 }
 
 WaitingRequests::Map::const_iterator WaitingRequests::find(const mad::MadHeader& header,
-                                                           const roce::Address& from) const {
+                                                           const Correspondent& from) const {
   const auto found = entries_.find(header.transaction);
   if (found == entries_.end()) return found;
   const WaitingRequest& request = found->second.request;
-  const bool is_it =
-      request.mad.u8(mad::kClassAt) == header.management_class && request.path.destination == from;
+  const bool is_it = request.mad.u8(mad::kClassAt) == header.management_class && from.is_at(request.to);
   return is_it ? found : entries_.end();
 }
 
 std::optional<WaitingRequest> WaitingRequests::answered(const mad::MadHeader& header,
-                                                        const roce::Address& from) {
+                                                        const Correspondent& from) {
   const auto found = find(header, from);
   if (found == entries_.end()) return std::nullopt;
   WaitingRequest taken = found->second.request;

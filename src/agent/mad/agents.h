@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "control/protocol/mad_messages.h"
+#include "management/cm/numbers.h"
 #include "management/mad/mad.h"
 #include "wire/roce/path.h"
 
@@ -44,9 +45,9 @@ struct MadAgent {
 // OUI; each link has at most one such agent. Pure.
 class Registrations {
  public:
-  // `first`: the number before the first MadAgent::transaction. Each Verbena agent needs another one, because
-  // other hosts may still answer requests of a former Verbena agent.
-  explicit Registrations(uint32_t first = 0) : last_transaction_(first) {}
+  // `secret`: secret random number that MadAgent::transaction is derived from. A program that knows its own
+  // transaction IDs cannot guess those of others, and so cannot forge answers to their requests.
+  explicit Registrations(uint64_t secret = 0) : transactions_(secret, std::nullopt) {}
 
   // Adds an agent with a new MadAgent::transaction and returns the agent's ID: `number`, or without it the
   // lowest free ID of the port. Errors EINVAL, ENOMEM, EEXIST: see control/protocol/mad_messages.h.
@@ -82,10 +83,21 @@ class Registrations {
   bool is_free(const MadAgent& agent) const;
   Result<uint32_t> id_for(uint64_t port, std::optional<uint32_t> number) const;
 
-  uint32_t last_transaction_;
+  cm::IdSequence transactions_;
   std::map<uint32_t, MadAgent> by_transaction_;
   std::map<std::pair<uint64_t, uint32_t>, uint32_t> by_number_;  // transactions by port and number
   std::set<std::pair<Class, uint32_t>> by_class_;                // of agents that want requests
+};
+
+// The sender or the receiver of a management datagram.
+struct Correspondent {
+  uint16_t lid = 0;   // 0: it has none
+  roce::Path path{};  // path to the correspondent; destination zero: this link or its simulated switch
+  bool is_here() const { return path.destination.is_zero(); }
+  // Compares addresses of other hosts. On this link, compares LIDs.
+  bool is_at(const Correspondent& other) const {
+    return path.destination == other.path.destination && (!is_here() || lid == other.lid);
+  }
 };
 
 // Maximum number of retries of one request. A program that asks for more gets this number.
@@ -96,7 +108,7 @@ struct WaitingRequest {
   uint64_t port = 0;
   protocol::UserMad header{};  // the header of the program's datagram
   mad::Mad mad;                // its transaction ID has MadAgent::transaction as the upper half
-  roce::Path path;             // to another host; destination zero: the request did not leave this host
+  Correspondent to;
   Duration timeout{};
   uint32_t retries = 0;  // remaining
 };
@@ -113,9 +125,9 @@ class WaitingRequests {
   bool has_room(uint64_t port) const;
   // Removes and returns the request that the datagram answers, or returns nullopt. An answer has the
   // transaction ID and class of the request, and comes from the request's destination.
-  std::optional<WaitingRequest> answered(const mad::MadHeader& header, const roce::Address& from);
+  std::optional<WaitingRequest> answered(const mad::MadHeader& header, const Correspondent& from);
   // Returns whether answered() would return a request.
-  bool awaits(const mad::MadHeader& header, const roce::Address& from) const {
+  bool awaits(const mad::MadHeader& header, const Correspondent& from) const {
     return find(header, from) != entries_.end();
   }
 
@@ -140,7 +152,7 @@ class WaitingRequests {
   };
   using Map = std::map<uint64_t, Entry>;  // by transaction ID
   // Returns the request that the datagram answers, or entries_.end().
-  Map::const_iterator find(const mad::MadHeader& header, const roce::Address& from) const;
+  Map::const_iterator find(const mad::MadHeader& header, const Correspondent& from) const;
   void erase(Map::const_iterator entry);
   template <class IsIt>
   void remove_of(uint64_t port, IsIt is_it);

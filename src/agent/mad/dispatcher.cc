@@ -57,7 +57,7 @@ MadDispatcher::MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own,
       agent_(agent),
       quota_(std::make_shared<Quota>(room_with(descriptor_limit()), own)),
       fabrics_(std::move(host)),
-      registrations_(static_cast<uint32_t>(draw_seed())),
+      registrations_(draw_seed()),
       long_(loop, own, long_surroundings()) {}
 
 LongMessages::Surroundings MadDispatcher::long_surroundings() {
@@ -210,7 +210,7 @@ bool MadDispatcher::wait_for_answer(uint64_t port, const protocol::UserMad& head
   request.port = port;
   request.header = header;
   request.mad = mad;
-  if (to) request.path = to->path;
+  if (to) request.to = *to;
   request.timeout = std::min<Duration>(std::chrono::milliseconds(header.timeout_ms), kLongestTimeout);
   request.retries = retries;
   const bool added = waiting_.add(std::move(request), MonotonicClock::now());
@@ -371,9 +371,8 @@ std::optional<bool> MadDispatcher::take_segment(LinkFabric& fabric, const Mad& m
   if (agent == nullptr || agent->device_index != device || !agent->has_whole_messages()) return std::nullopt;
   if (type == mad::RmppType::kAbort) long_.forget(*agent, mad, from);
   if (type != mad::RmppType::kData) return true;
-  const roce::Address& source = from.path.destination;
   const bool is_wanted = !header.is_response() || long_.knows(*agent, mad, from) ||
-                         waiting_.awaits(header, source) || long_.awaits(device, mad, source);
+                         waiting_.awaits(header, from) || long_.awaits(device, mad, from);
   if (!is_wanted) return true;
   const std::vector<std::byte> message = long_.on_segment(*agent, mad, from);
   if (message.empty()) return true;
@@ -421,11 +420,10 @@ void MadDispatcher::take_answer(uint32_t device_index, ConstBytes bytes, const C
   Mad first;
   std::copy_n(bytes.begin(), std::min(bytes.size(), first.bytes.size()), first.bytes.begin());
   const MadHeader header = mad::header_of(first);
-  const roce::Address& source = from.path.destination;
-  if (const auto request = waiting_.answered(header, source)) {
+  if (const auto request = waiting_.answered(header, from)) {
     return deliver(request->port, request->header.agent, bytes, from);
   }
-  if (const auto sending = long_.answered(device_index, first, source)) {
+  if (const auto sending = long_.answered(device_index, first, from)) {
     return deliver(sending->port, sending->header.agent, bytes, from);
   }
   // A program that reassembles its messages itself also gets the segments after the first one.
@@ -471,8 +469,7 @@ void MadDispatcher::on_timer() {
     if (due->given_up) {
       give_back(request.port, request.header, request.mad);
     } else if (LinkFabric* fabric = fabrics_.find(port->second->device_index())) {
-      const uint16_t lid = byteswap(request.header.lid_be);
-      dispatch(*fabric, request.mad, lid, {lid, request.path});
+      dispatch(*fabric, request.mad, byteswap(request.header.lid_be), request.to);
     }
   }
   timer_.arm(waiting_.deadline());

@@ -130,14 +130,16 @@ LongMessages::Map::iterator LongMessages::erase(Map::const_iterator entry) {
 }
 
 LongMessages::Map::const_iterator LongMessages::find(uint32_t device_index, const Mad& answer,
-                                                     const roce::Address& from) const {
-  const auto found = sendings_.find(mad::rmpp_key_answered_by(device_index, from, answer));
-  const bool is_it = found != sendings_.end() && found->second.sending.header.timeout_ms != 0;
+                                                     const Correspondent& from) const {
+  const auto found = sendings_.find(mad::rmpp_key_answered_by(device_index, from.path.destination, answer));
+  if (found == sendings_.end()) return found;
+  const Sending& sending = found->second.sending;
+  const bool is_it = sending.header.timeout_ms != 0 && sending.to && from.is_at(*sending.to);
   return is_it ? found : sendings_.end();
 }
 
 std::optional<LongMessages::Sending> LongMessages::answered(uint32_t device_index, const Mad& answer,
-                                                            const roce::Address& from) {
+                                                            const Correspondent& from) {
   const auto found = find(device_index, answer, from);
   if (found == sendings_.end()) return std::nullopt;
   Sending sending = found->second.sending;

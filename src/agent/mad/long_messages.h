@@ -19,13 +19,6 @@
 
 namespace verbena::agent {
 
-// The sender or the receiver of a management datagram.
-struct Correspondent {
-  uint16_t lid = 0;   // 0: it has none
-  roce::Path path{};  // path to the correspondent; destination zero: this link or its simulated switch
-  bool is_here() const { return path.destination.is_zero(); }
-};
-
 // Sends and receives messages of several datagrams (RMPP) for programs. Splits, reassembles, acknowledges and
 // retransmits the messages, as the kernel does for its users. For the agent's thread.
 class LongMessages {
@@ -75,8 +68,8 @@ class LongMessages {
   // Handles the answer to a request that is still being sent: stops the sending and returns the request.
   // Returns nullopt if `answer` belongs to no such request. awaits() returns whether it belongs to one, and
   // changes nothing.
-  std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer, const roce::Address& from);
-  bool awaits(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const {
+  std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer, const Correspondent& from);
+  bool awaits(uint32_t device_index, const mad::Mad& answer, const Correspondent& from) const {
     return find(device_index, answer, from) != sendings_.end();
   }
 
@@ -102,7 +95,7 @@ class LongMessages {
   void pump(const mad::RmppKey& key);
   void settle(Map::iterator entry);
   // Returns the request that `answer` answers, or sendings_.end().
-  Map::const_iterator find(uint32_t device_index, const mad::Mad& answer, const roce::Address& from) const;
+  Map::const_iterator find(uint32_t device_index, const mad::Mad& answer, const Correspondent& from) const;
   Map::iterator erase(Map::const_iterator entry);
   template <class IsIt>
   void remove_if(IsIt is_it);

@@ -22,6 +22,7 @@
 #include "base/detached_thread.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/socket_option.h"
 
 namespace verbena::agent {
 
@@ -311,7 +312,7 @@ void Wire::hear_peers_of(const std::vector<control::Link>& links) {
 }
 
 bool Wire::guard(int socket) const {
-  return set_filter(socket, peer_filter_);
+  return set_filter(socket, peer_filter_) && set_option(socket, SOL_SOCKET, SO_LOCK_FILTER, 1);
 }
 
 // ---- forwarding to processes that must not have the socket

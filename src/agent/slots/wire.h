@@ -101,8 +101,8 @@ class Wire {
 
   // Sets a filter on the sockets of the port: links with peers receive packets only from their peers.
   void hear_peers_of(const std::vector<control::Link>& links);
-  // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group. Returns false and
-  // sets errno on failure.
+  // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group, and locks it: a
+  // program that gets the socket cannot remove the filter. Returns false and sets errno on failure.
   bool guard(int socket) const;
 
   // Starts to forward the slot's packets, for a holder that does not get the socket. mute() stops the

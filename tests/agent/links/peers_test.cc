@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link that accepts packets from listed hosts only: programs on one host, and packets with source addresses
 // of another.
+#include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <sched.h>
+#include <sys/socket.h>
 
 #include "adapter/net/net_namespace.h"
 #include "adapter/net/udp/socket_address.h"
@@ -157,6 +160,10 @@ TEST_F(Peers, AreTheOnlyOnesThatAMulticastGroupHears) {
   auto joined = (*client)->join_group(link->device_index, address(kGroup));
   ASSERT_TRUE(joined);
   member.socket = std::move(*joined);
+  // The program cannot remove the filter of the peers.
+  const int unused = 0;
+  EXPECT_NE(setsockopt(member.socket.get(), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused), 0);
+  EXPECT_EQ(errno, EPERM);
   send(kStranger, kGroup, 0, 9);
   send(kPeer, kGroup, 0, 1);
   EXPECT_EQ(received_tags(member), Tags{1});

@@ -131,10 +131,10 @@ TEST_F(LongMessagesTest, NeedNotArriveWhereTheAnswerDoes) {
   messages_.send(sending(1000), message(10'000));
   Mad answer = take_sent()[0];
   answer.set_u8(mad::kMethodAt, mad::kMethodGet | mad::kMethodResponse);
-  EXPECT_FALSE(messages_.awaits(kDevice, answer, peer(3).path.destination));
-  ASSERT_TRUE(messages_.awaits(kDevice, answer, peer().path.destination));
-  EXPECT_EQ(messages_.answered(kDevice, answer, peer().path.destination)->port, kPort);
-  EXPECT_FALSE(messages_.awaits(kDevice, answer, peer().path.destination));
+  EXPECT_FALSE(messages_.awaits(kDevice, answer, peer(3)));
+  ASSERT_TRUE(messages_.awaits(kDevice, answer, peer()));
+  EXPECT_EQ(messages_.answered(kDevice, answer, peer())->port, kPort);
+  EXPECT_FALSE(messages_.awaits(kDevice, answer, peer()));
 }
 
 // A user's ports share its room: one that waits goes on when another is closed.

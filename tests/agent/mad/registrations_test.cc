@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -123,11 +125,18 @@ TEST(Registrations, KeepANumberThatWasGivenBefore) {
   EXPECT_EQ(all.add(agent(kPing), protocol::kMaxMadAgents).error().code, EINVAL);
 }
 
-TEST(Registrations, BeginTheirTransactionsWhereTheyAreTold) {
-  Registrations all(100);
-  all.add(agent(kPing));
-  EXPECT_EQ(all.find(1, 0)->transaction, 101U);
-  EXPECT_EQ(all.remove_port(1), std::vector<uint32_t>{101});
+TEST(Registrations, DrawTransactionsThatDoNotRevealTheNext) {
+  Registrations some(100), others(101);
+  for (uint32_t id = 0; id < 2; ++id) {
+    some.add(agent(kPing));
+    others.add(agent(kPing));
+  }
+  const uint32_t first = some.find(1, 0)->transaction;
+  const uint32_t second = some.find(1, 1)->transaction;
+  EXPECT_GT(std::max(first, second) - std::min(first, second), 1U << 16);
+  EXPECT_NE(first, others.find(1, 0)->transaction);
+  EXPECT_NE(second - first, others.find(1, 1)->transaction - others.find(1, 0)->transaction);
+  EXPECT_EQ(some.remove_port(1), (std::vector<uint32_t>{first, second}));
 }
 
 TEST(Registrations, PutMessagesTogetherForThoseThatDoNotDoItThemselves) {

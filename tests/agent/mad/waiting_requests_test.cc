@@ -13,9 +13,11 @@ using namespace std::chrono_literals;
 constexpr TimePoint kStart{1000s};
 constexpr uint8_t kClass = 0x32;
 
-roce::Address peer(uint8_t last) {
-  const uint8_t bytes[4] = {10, 0, 0, last};
-  return roce::Address::from_ipv4(bytes);
+Correspondent at(uint8_t last_byte) {
+  const uint8_t bytes[4] = {10, 0, 0, last_byte};
+  Correspondent one;
+  one.path.destination = roce::Address::from_ipv4(bytes);
+  return one;
 }
 
 WaitingRequest request(uint64_t transaction, uint64_t port = 1) {
@@ -23,7 +25,7 @@ WaitingRequest request(uint64_t transaction, uint64_t port = 1) {
   one.port = port;
   one.mad.set_u8(mad::kClassAt, kClass);
   one.mad.set(mad::kTransactionAt, transaction);
-  one.path.destination = peer(2);
+  one.to = at(2);
   one.timeout = 1s;
   return one;
 }
@@ -39,12 +41,22 @@ mad::MadHeader answer(uint64_t transaction, uint8_t management_class = kClass) {
 TEST(WaitingRequests, AreAnsweredOnceAndByWhomTheyWereSentTo) {
   WaitingRequests waiting;
   ASSERT_TRUE(waiting.add(request(7), kStart));
-  EXPECT_FALSE(waiting.answered(answer(8), peer(2)).has_value());
-  EXPECT_FALSE(waiting.answered(answer(7), peer(3)).has_value());
-  EXPECT_FALSE(waiting.answered(answer(7, kClass + 1), peer(2)).has_value());
-  EXPECT_TRUE(waiting.answered(answer(7), peer(2)).has_value());
-  EXPECT_FALSE(waiting.answered(answer(7), peer(2)).has_value());
+  EXPECT_FALSE(waiting.answered(answer(8), at(2)).has_value());
+  EXPECT_FALSE(waiting.answered(answer(7), at(3)).has_value());
+  EXPECT_FALSE(waiting.answered(answer(7, kClass + 1), at(2)).has_value());
+  EXPECT_TRUE(waiting.answered(answer(7), at(2)).has_value());
+  EXPECT_FALSE(waiting.answered(answer(7), at(2)).has_value());
   EXPECT_EQ(waiting.deadline(), kNever);
+}
+
+// Requests that stay on the link have no address: another program's answer has another LID.
+TEST(WaitingRequests, AreAnsweredOnTheLinkByTheirLid) {
+  WaitingRequests waiting;
+  WaitingRequest one = request(7);
+  one.to = {.lid = 77, .path = {}};
+  ASSERT_TRUE(waiting.add(one, kStart));
+  EXPECT_FALSE(waiting.answered(answer(7), {.lid = 1, .path = {}}).has_value());
+  EXPECT_TRUE(waiting.answered(answer(7), {.lid = 77, .path = {}}).has_value());
 }
 
 TEST(WaitingRequests, AreRepeatedAsOftenAsSaidAndThenGivenUp) {
@@ -74,7 +86,7 @@ TEST(WaitingRequests, AreBoundedForEachPort) {
   }
   EXPECT_FALSE(waiting.has_room(1));
   EXPECT_TRUE(waiting.has_room(2));
-  EXPECT_TRUE(waiting.answered(answer(0), peer(2)).has_value());
+  EXPECT_TRUE(waiting.answered(answer(0), at(2)).has_value());
   EXPECT_TRUE(waiting.has_room(1));
 }
 
@@ -83,8 +95,8 @@ TEST(WaitingRequests, GoWithTheirPort) {
   waiting.add(request(1), kStart);
   waiting.add(request(2, 2), kStart);
   waiting.remove_port(1);
-  EXPECT_FALSE(waiting.answered(answer(1), peer(2)).has_value());
-  EXPECT_TRUE(waiting.answered(answer(2), peer(2)).has_value());
+  EXPECT_FALSE(waiting.answered(answer(1), at(2)).has_value());
+  EXPECT_TRUE(waiting.answered(answer(2), at(2)).has_value());
 }
 
 }  // namespace
