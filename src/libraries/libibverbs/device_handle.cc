@@ -2,9 +2,7 @@
 #include "libraries/libibverbs/device_handle.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
-#include <string>
 
 #include "base/log.h"
 #include "base/mutex_at_fork.h"

@@ -2,13 +2,7 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <memory>
-#include <span>
-#include <vector>
-
-#include <infiniband/verbs.h>
 
 #include "libraries/libibverbs/provider/provider.h"
 
