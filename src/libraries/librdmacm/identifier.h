@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <list>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
-#include <vector>
-
-#include <rdma/rdma_cma.h>
 
 #include "base/time.h"
-#include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/channel.h"
 #include "libraries/librdmacm/devices.h"
 
@@ -34,6 +26,7 @@ enum class State : uint8_t {
   kAddressResolved,
   kResolvingRoute,
   kResolved,
+  // From here to kConnected, the CM knows the connection.
   kConnecting,  // a REQ or SIDR_REQ was sent
   kResponded,   // the REP has arrived, and the application manages its own QP
   kRequested,   // passive: neither accepted nor rejected yet
@@ -99,10 +92,24 @@ class Identifier : public rdma_cm_id {
 
   // Whether the last event that a restoration posted to this identifier is from the restoration at the agent
   // of `generation`.
-  bool was_told_by(uint32_t generation);
+  bool was_told_by(uint32_t generation) {
+    const std::lock_guard lock(mutex);
+    return told_by == generation;
+  }
 
-  State current_state();
-  void set_state(State state);
+  State current_state() {
+    const std::lock_guard lock(mutex);
+    return state;
+  }
+  void set_state(State next) {
+    const std::lock_guard lock(mutex);
+    state = next;
+  }
+  // Returns the membership of this number, or null. REQUIRES: `mutex` is held
+  Membership* find_membership(uint32_t wanted) {
+    const auto found = std::ranges::find(memberships, wanted, &Membership::number);
+    return found != memberships.end() ? &*found : nullptr;
+  }
 
   Process& process;
   std::shared_ptr<Channel> events;
@@ -138,8 +145,6 @@ class Identifier : public rdma_cm_id {
   uint32_t agents_events = 0;  // the number of delivered events from the agent of agents_generation
   uint32_t agents_generation = 0;
 };
-
-class Identifier;
 
 // The identifiers and event channels of a process, by the numbers that events carry. Thread-safe. The table's
 // lock is taken before an identifier's mutex. Under the table's lock, the agent gets no requests except those
