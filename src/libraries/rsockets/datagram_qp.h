@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <functional>
-#include <memory>
-#include <vector>
 
-#include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
-
-#include "base/result.h"
-#include "base/spin_lock.h"
-#include "libraries/rsockets/address.h"
-#include "libraries/rsockets/buffers.h"
 #include "libraries/rsockets/service.h"
 #include "libraries/rsockets/socket.h"
 #include "libraries/rsockets/verbs_handles.h"

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstdint>
 #include <vector>
 
 #include "libraries/rsockets/stream_protocol.h"
@@ -127,17 +124,13 @@ class SendRing {
  public:
   explicit SendRing(uint32_t bytes) : bytes_(bytes) {}
 
-  struct Place {
-    std::array<RingPiece, 2> pieces;  // the second is empty unless the place wraps around
-    uint32_t count;
-  };
-
-  // Takes the next `length` bytes of the ring. REQUIRES: 0 < length <= the ring's size
-  Place take(uint32_t length) {
+  // Takes the next `length` bytes of the ring. The second piece is empty unless they wrap around. REQUIRES: 0
+  // < length <= the ring's size
+  std::array<RingPiece, 2> take(uint32_t length) {
     const uint32_t first = std::min(length, bytes_ - at_);
-    Place place{{{{at_, first}, {0, length - first}}}, length == first ? 1u : 2u};
+    const std::array<RingPiece, 2> pieces{{{at_, first}, {0, length - first}}};
     at_ = (at_ + length) % bytes_;
-    return place;
+    return pieces;
   }
 
  private:

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-
 #include <netinet/tcp.h>
-#include <rdma/rdma_cma.h>
 
-#include "base/own_fd.h"
-#include "base/result.h"
 #include "libraries/rsockets/accept_queue.h"
 #include "libraries/rsockets/local_iomaps.h"
 #include "libraries/rsockets/service.h"
-#include "libraries/rsockets/socket.h"
 #include "libraries/rsockets/stream_options.h"
 #include "libraries/rsockets/stream_qp.h"
 

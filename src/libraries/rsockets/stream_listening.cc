@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listening streams, and the streams that they accept.
-#include <algorithm>
-#include <cerrno>
-
 #include <poll.h>
 
 #include "libraries/rsockets/stream.h"

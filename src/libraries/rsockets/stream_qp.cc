@@ -2,9 +2,6 @@
 // Creation of a connection's queue pair and buffers, and the connection's state.
 #include "libraries/rsockets/stream_qp.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_verbs.h>

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sending and receiving.
-#include <cerrno>
-
 #include <poll.h>
 
 #include "libraries/rsockets/stream.h"
-#include "libraries/rsockets/waiting.h"
 
 namespace verbena::rsockets {
 namespace {
