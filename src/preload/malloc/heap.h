@@ -2,32 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
 
 #include <pthread.h>
-#include <sys/types.h>
 
 #include "preload/malloc/extents.h"
 #include "preload/malloc/shared_file.h"
 
 namespace verbena::heap {
-
-// A range of addresses that contains all blocks, so that one comparison tells blocks from other memory. The
-// range is not reserved, because reserved memory counts against the program's limits (ulimit -v) and
-// mlockall(2) would populate it. The range lies far from where the kernel puts mappings, at a random address.
-// Nevertheless other memory may lie in the range.
-struct Window {
-  // The alignment of the window's beginning, and the largest alignment of a block.
-  static constexpr uint64_t kAlignment = uint64_t{1} << 30;
-
-  std::byte* begin = nullptr;
-  uint64_t bytes = 0;  // 0 if there is no window
-};
-
-// Chooses a window. Returns one of 0 bytes if the address space is too small or there is no random number.
-// Clobbers errno.
-Window choose_window();
 
 // A request for a block.
 struct Wish {
@@ -114,8 +95,12 @@ class Heap {
   bool has_shared_blocks();
   bool make_own_stack_private();
 
+  // The window: a range of addresses that contains all blocks, so that one comparison tells blocks from other
+  // memory. The range is not reserved, because reserved memory counts against the program's limits (ulimit
+  // -v) and mlockall(2) would populate it. The range lies far from where the kernel puts mappings, at a
+  // random address. Nevertheless other memory may lie in the range.
   std::atomic<uintptr_t> begin_{0};
-  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> bytes_{0};                     // 0 if there is no window
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards all fields below
   pid_t process_ = 0;                                  // the owner of the blocks; 0 before enable()
   uint64_t page_ = 4096;

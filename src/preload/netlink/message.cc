@@ -2,10 +2,7 @@
 #include "preload/netlink/message.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-
-#include <linux/netlink.h>
 
 namespace verbena::rdma_netlink {
 namespace {

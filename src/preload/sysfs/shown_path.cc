@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/sysfs/shown_path.h"
 
-#include <atomic>
 #include <cstdlib>
 
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "base/paths/state_path.h"
 
 namespace verbena::sysfs {
 namespace {
