@@ -57,16 +57,6 @@ void OpenPorts::with(int socket, Action action) {
   if (const auto found = ports_.find(socket); found != ports_.end()) action(found->second);
 }
 
-void OpenPorts::add(int socket, OpenedPort port) {
-  const std::lock_guard lock(mutex_);
-  ports_.insert_or_assign(socket, std::move(port));
-}
-
-void OpenPorts::remove(int socket) {
-  const std::lock_guard lock(mutex_);
-  ports_.erase(socket);
-}
-
 void OpenPorts::renumber(int socket, uint64_t number) {
   with(socket, [&](OpenedPort& port) {
     port.number = number;

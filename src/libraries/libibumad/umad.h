@@ -81,8 +81,14 @@ class OpenPorts {
  public:
   static OpenPorts& current();
 
-  void add(int socket, OpenedPort port);
-  void remove(int socket);
+  void add(int socket, OpenedPort port) {
+    const std::lock_guard lock(mutex_);
+    ports_.insert_or_assign(socket, std::move(port));
+  }
+  void remove(int socket) {
+    const std::lock_guard lock(mutex_);
+    ports_.erase(socket);
+  }
   // Stores the port's number with its new agent, and forgets the awaited responses.
   void renumber(int socket, uint64_t number);
   void set_lost(int socket, bool is_lost);

@@ -121,10 +121,6 @@ bool DeviceHandle::is(const provider::DeviceInfo& other) const {
          info_.guid == other.guid;
 }
 
-void DeviceHandle::renew(std::shared_ptr<provider::Device>& device) {
-  device_.swap(device);
-}
-
 Result<std::unique_ptr<provider::Context>> DeviceHandle::open() {
   std::shared_ptr<provider::Device> device;
   {
@@ -132,10 +128,6 @@ Result<std::unique_ptr<provider::Context>> DeviceHandle::open() {
     device = device_;
   }
   return device->open();
-}
-
-void DeviceHandle::release() {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
 Result<std::vector<DeviceHandle*>> hold_devices() {

@@ -219,10 +219,6 @@ Result<void> AgentLink::create(Identifier& identifier) {
   return {};
 }
 
-void AgentLink::post(Channel& channel, const protocol::CmEvent& event) {
-  if (!channel.post(event)) wake_monitor();
-}
-
 Result<void> AgentLink::restore(const control::NewAgent& agent) {
   Restoration restoration(agent, identifiers_);
   if (calling_ != nullptr) restoration.keep(*calling_, before_call_);
@@ -259,11 +255,6 @@ void AgentLink::wake_monitor() {
   const std::lock_guard lock(wakeup_mutex_);
   if (wakeup_.is_ours()) [[maybe_unused]]
     const ssize_t written = ::write(wakeup_.get(), &one, sizeof one);
-}
-
-bool AgentLink::may_watch(uint32_t number) {
-  const std::lock_guard lock(wakeup_mutex_);
-  return number == monitors_ && wakeup_.is_ours();
 }
 
 void AgentLink::monitor(uint32_t number) {

@@ -126,7 +126,9 @@ class AgentLink final : private control::Restorer {
 
   // Puts an event that this process generates into a channel. If the channel is full, the monitor thread adds
   // the event when there is room.
-  void post(Channel& channel, const protocol::CmEvent& event);
+  void post(Channel& channel, const protocol::CmEvent& event) {
+    if (!channel.post(event)) wake_monitor();
+  }
   uint32_t generation() const { return session_.generation(); }
 
   // Closes a child's copy of the session after fork(), because the agent would otherwise not notice the end
@@ -177,7 +179,10 @@ class AgentLink final : private control::Restorer {
   void start_monitor();
   void monitor(uint32_t number);
   void attend_once(uint32_t number);
-  bool may_watch(uint32_t number);
+  bool may_watch(uint32_t number) {
+    const std::lock_guard lock(wakeup_mutex_);
+    return number == monitors_ && wakeup_.is_ours();
+  }
   void wake_monitor();
 
   IdentifierTable& identifiers_;

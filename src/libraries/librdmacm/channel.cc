@@ -72,11 +72,6 @@ bool Channel::post(const CmEvent& event) {
   return flush_locked();
 }
 
-bool Channel::flush() {
-  const std::lock_guard lock(mutex_);
-  return flush_locked();
-}
-
 bool Channel::flush_locked() {
   if (!agents_end_.is_ours()) unsent_.clear();
   while (!unsent_.empty()) {

@@ -43,7 +43,10 @@ class Channel : public rdma_event_channel {
   // then call flush() when agents_end() is writable. flush() returns false if events are still unsent;
   // waits_for_room() tells whether there are unsent events.
   bool post(const protocol::CmEvent& event);
-  bool flush();
+  bool flush() {
+    const std::lock_guard lock(mutex_);
+    return flush_locked();
+  }
   bool waits_for_room() {
     const std::lock_guard lock(mutex_);
     return !unsent_.empty();

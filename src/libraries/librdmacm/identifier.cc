@@ -66,11 +66,6 @@ bool Identifier::count_delivery(const protocol::CmEvent& message) {
   return true;
 }
 
-bool Identifier::has_all_events(uint32_t sent, uint32_t generation) {
-  const std::lock_guard lock(mutex);
-  return sent == 0 || (generation == agents_generation && sent == agents_events);
-}
-
 void Identifier::acknowledge(uint32_t membership) {
   const std::lock_guard lock(mutex);
   ++acknowledged;
@@ -88,11 +83,6 @@ void Identifier::wait_until_acknowledged(const char* call) {
       call, verbena::ptr(static_cast<rdma_cm_id*>(this)), delivered - acknowledged,
       delivered - acknowledged == 1 ? "" : "s");
   acknowledged_one.wait(lock, [&] { return acknowledged >= delivered; });
-}
-
-uint32_t IdentifierTable::draw_number() {
-  const std::lock_guard lock(mutex_);
-  return draw();
 }
 
 uint32_t IdentifierTable::draw() {
@@ -149,11 +139,6 @@ void IdentifierTable::add(Identifier& identifier) {
   for (const uint64_t key : identifier.keys) identifiers_[key] = &identifier;
 }
 
-void IdentifierTable::begin_removal(const Identifier& identifier) {
-  const std::lock_guard lock(mutex_);
-  ending_.insert(&identifier);
-}
-
 void IdentifierTable::remove(Identifier& identifier) {
   const std::lock_guard lock(mutex_);
   ending_.erase(&identifier);
@@ -179,11 +164,6 @@ Identifier* IdentifierTable::deliver(const protocol::CmEvent& event) {
   const auto found = identifiers_.find(Identifier::key(number, event.generation));
   if (found == identifiers_.end()) return nullptr;
   return found->second->count_delivery(event) ? found->second : nullptr;
-}
-
-bool IdentifierTable::empty() {
-  const std::lock_guard lock(mutex_);
-  return identifiers_.empty() && channels_.empty();
 }
 
 void IdentifierTable::for_each(const std::function<void(Identifier&)>& visit) {

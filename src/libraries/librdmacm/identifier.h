@@ -88,7 +88,10 @@ class Identifier : public rdma_cm_id {
   void wait_until_acknowledged(const char* call);
   // Whether all events about this identifier that the agent of `generation` has sent were delivered. `sent`
   // is their number. Used when the identifier is destroyed.
-  bool has_all_events(uint32_t sent, uint32_t generation);
+  bool has_all_events(uint32_t sent, uint32_t generation) {
+    const std::lock_guard lock(mutex);
+    return sent == 0 || (generation == agents_generation && sent == agents_events);
+  }
 
   // Whether the last event that a restoration posted to this identifier is from the restoration at the agent
   // of `generation`.
@@ -156,7 +159,10 @@ class IdentifierTable {
 
   // Returns a number that no live identifier or channel has, for a new identifier, channel or membership.
   // Numbers wrap around after two billion, which programs with a connection for each request reach.
-  uint32_t draw_number();
+  uint32_t draw_number() {
+    const std::lock_guard lock(mutex_);
+    return draw();
+  }
 
   void add(std::shared_ptr<Channel> channel);
   void remove(const Channel& channel);
@@ -172,7 +178,10 @@ class IdentifierTable {
   void add(Identifier& identifier);
   // Excludes the identifier from restorations, before the agent is asked to destroy it. Events still find the
   // identifier.
-  void begin_removal(const Identifier& identifier);
+  void begin_removal(const Identifier& identifier) {
+    const std::lock_guard lock(mutex_);
+    ending_.insert(&identifier);
+  }
   // Removes the identifier: events do not find it any more.
   void remove(Identifier& identifier);
   // Replaces a number that the dead agent assigned by a number of this process, so that the next agent can
@@ -185,7 +194,10 @@ class IdentifierTable {
   // destroyed, or the event's multicast membership has ended.
   Identifier* deliver(const protocol::CmEvent& event);
 
-  bool empty();
+  bool empty() {
+    const std::lock_guard lock(mutex_);
+    return identifiers_.empty() && channels_.empty();
+  }
   // Calls `visit` for every identifier except those whose removal has begun. No identifier is removed
   // meanwhile.
   void for_each(const std::function<void(Identifier&)>& visit);

@@ -236,12 +236,8 @@ Result<size_t> Datagram::receive(Buffers into, int flags, Address* source) {
   if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) return fail(EOPNOTSUPP);
   if (auto started = start(); !started) return fail(started.error().code);
   const bool waits = may_block(flags);
-  std::unique_lock turn(receive_mutex_, std::defer_lock);
-  if (waits) {
-    turn.lock();
-  } else if (!turn.try_lock()) {
-    return fail(EAGAIN);
-  }
+  const auto lock_of_readers = turn(receive_mutex_, waits);
+  if (!lock_of_readers) return fail(EAGAIN);
   for (;;) {
     {
       const std::lock_guard lock(poll_mutex_);

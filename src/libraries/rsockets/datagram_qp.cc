@@ -40,10 +40,6 @@ Result<std::shared_ptr<PathQuery>> PathQuery::start(Service& service, const Addr
   return query;
 }
 
-PathQuery::~PathQuery() {
-  if (id_ != nullptr) ::rdma_destroy_id(id_);
-}
-
 void PathQuery::on_cm_event(const rdma_cm_event& event) {
   Result<UdPath> result = fail(event.status != 0 ? std::abs(event.status) : EHOSTUNREACH);
   switch (event.event) {
@@ -251,10 +247,6 @@ void DatagramQp::receive(const ibv_wc& completion, const Arrived& arrived) {
   } else {
     give_back(slot);
   }
-}
-
-void DatagramQp::arm() {
-  ibv_req_notify_cq(queue_.get(), 0);
 }
 
 void DatagramQp::take_event(bool again) {

@@ -24,8 +24,7 @@ class SendWindow {
 
   // Whether a message may be sent. Exact for the sender, a hint for other threads.
   bool may_send() const {
-    return has_room() && sent_.load(std::memory_order_relaxed) != limit_.load(std::memory_order_acquire) &&
-           has_buffer_.load(std::memory_order_acquire) != 0;
+    return has_room() && has_credit() && has_buffer_.load(std::memory_order_acquire) != 0;
   }
   // Whether a WRITE into mapped memory may be posted: the send queue has a free entry, and the send ring has
   // kSendLowWater free bytes. A WRITE needs no buffer and no credit of the peer.
@@ -58,7 +57,7 @@ class SendWindow {
     current_.address += part.length;
     current_.length -= part.length;
     if (current_.length == 0) has_buffer_.fetch_sub(1, std::memory_order_acq_rel);
-    sent_.store(static_cast<uint16_t>(sent_.load(std::memory_order_relaxed) + 1), std::memory_order_relaxed);
+    take_credit();
     return part;
   }
   // Sender: takes a credit for a message without a buffer, such as the announcement of a mapped buffer.

@@ -182,6 +182,12 @@ class Socket {
   bool may_block(int flags_of_call) const {
     return (flags() & O_NONBLOCK) == 0 && (flags_of_call & MSG_DONTWAIT) == 0;
   }
+  // Takes the lock that serializes senders or readers. If `may_block` is false, fails with EAGAIN instead of
+  // waiting.
+  static Result<std::unique_lock<std::mutex>> turn(std::mutex& mutex, bool may_block) {
+    std::unique_lock lock = may_block ? std::unique_lock(mutex) : std::unique_lock(mutex, std::try_to_lock);
+    return lock ? Result<std::unique_lock<std::mutex>>(std::move(lock)) : fail(EAGAIN);
+  }
 
   // ---- waiting
 

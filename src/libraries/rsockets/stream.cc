@@ -148,23 +148,6 @@ Interest Stream::ready(Interest interest) {
   }
 }
 
-Interest Stream::arm(Interest interest) {
-  if (phase() == Phase::kConnected) qp_->arm();
-  return ready(interest);
-}
-
-int Stream::event_descriptor() {
-  return phase() == Phase::kConnected ? qp_->event_descriptor() : -1;
-}
-
-void Stream::take_event() {
-  if (phase() == Phase::kConnected) qp_->take_event(waiters().is_shared());
-}
-
-void Stream::wake_waiters() {
-  waiters().wake(phase() == Phase::kConnected ? qp_->look(~0u) | kOpened : ~0u);
-}
-
 // Disconnects a connection that broke on this side, so that the connection manager tells the peer.
 void Stream::part_if_broken() {
   if (!qp_->is_broken() || parted_.exchange(true)) return;

@@ -75,10 +75,6 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
   }
 }
 
-void Stream::refuse(rdma_cm_id* id) {
-  ::rdma_reject(id, nullptr, 0);
-}
-
 // Destroys an identifier after the event being handled, which may be its own.
 std::shared_ptr<void> Stream::destroyed_later(rdma_cm_id* id) {
   return {id, [](rdma_cm_id* gone) { ::rdma_destroy_id(gone); }};

@@ -204,11 +204,6 @@ void Stream::on_established() {
   wake_waiters();
 }
 
-// Fails the setup of the connection if a step has failed.
-void Stream::step(Result<void> done) {
-  if (!done) fail_opening(done.error().code);
-}
-
 void Stream::fail_opening(int error) {
   if (phase() == Phase::kClosed) return;
   error_ = error;

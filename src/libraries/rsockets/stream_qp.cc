@@ -130,11 +130,6 @@ void StreamQp::break_off(int error) {
   flags_.store(0, std::memory_order_release);
 }
 
-bool StreamQp::progress() {
-  const std::lock_guard lock(poll_mutex_);
-  return poll();
-}
-
 Interest StreamQp::look(Interest interest) const {
   Interest ready = 0;
   const bool up = is_up();

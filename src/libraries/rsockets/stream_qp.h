@@ -51,7 +51,10 @@ class StreamQp {
 
   // Handles all completions in the queue, posts receives again, and grants credits to the peer. Returns true
   // if there were completions. Any thread may call.
-  bool progress();
+  bool progress() {
+    const std::lock_guard lock(poll_mutex_);
+    return poll();
+  }
   // Returns the conditions in `interest` that hold now. Adds POLLERR and POLLHUP if they hold, as poll(2)
   // does. Handles no completions.
   Interest look(Interest interest) const;

@@ -125,11 +125,7 @@ size_t StreamQp::read(Buffers& into) {
   const size_t done = peek(into);
   if (done == 0) return 0;
   receive_window_->consume(done);
-  for (size_t left = done; left > 0;) {
-    const size_t part = std::min(left, into.in_a_row());
-    into.skip(part);
-    left -= part;
-  }
+  into.skip(done);
   // Answers now, not at the next call: the peer may be waiting, and the application may not call again soon.
   if (is_up() && (receive_window_->owes_buffer() || receive_window_->owes_credits())) {
     const std::lock_guard lock(poll_mutex_);

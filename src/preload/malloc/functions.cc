@@ -7,7 +7,6 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/interpose.h"
 #include "preload/malloc/heap.h"

@@ -69,14 +69,6 @@ class Heap::Locked {
   Heap& heap_;
 };
 
-void Heap::enable() {
-  process_ = ::getpid();
-}
-
-bool Heap::are_ours() const {
-  return process_ == ::getpid();
-}
-
 // Chooses a window with a beginning from 1/4 to 1/2 of the usual address: above what grows behind a program
 // that lies low, and below a program that lies high. Returns false if the address space is too small or there
 // is no random number.
@@ -102,28 +94,16 @@ bool Heap::is_ready() {
   return file_.open(bytes_.load(std::memory_order_relaxed));
 }
 
-std::byte* Heap::address(uint64_t page) const {
-  return reinterpret_cast<std::byte*>(begin_.load(std::memory_order_relaxed)) + page * page_;
-}
-
 Extent* Heap::block_at(const void* at) {
   const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - begin_.load(std::memory_order_relaxed);
   if (offset >= bytes_.load(std::memory_order_relaxed) || offset % page_ != 0) return nullptr;
   return extents_.find(static_cast<uint32_t>(offset / page_));
 }
 
-bool Heap::map(uint32_t page, uint32_t pages) {
-  return file_.map(address(page), page * page_, pages * page_);
-}
-
 // Makes a kept block readable and writable again: its former owner may have removed rights, for a guard page
 // behind a buffer. False if a part has no memory any more.
 bool Heap::open(const Extent& kept) {
   return ::mprotect(address(kept.page), kept.pages * page_, PROT_READ | PROT_WRITE) == 0;
-}
-
-void Heap::discard(uint32_t page, uint32_t pages) {
-  file_.discard(address(page), page * page_, pages * page_);
 }
 
 // Unmaps an extent without the lock: the kernel needs time for much memory, and RDMA libraries intercept

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include "preload/malloc/extents.h"
 #include "preload/malloc/shared_file.h"
@@ -41,7 +42,7 @@ class Heap {
 
   // Starts allocation. Earlier calls allocate nothing, because the fork() handlers are not registered yet.
   // REQUIRES: there is only one thread
-  void enable();
+  void enable() { process_ = ::getpid(); }
 
   // Whether `at` lies in the window, outside which there are no blocks. Costs one comparison.
   bool may_hold(const void* at) const {
@@ -75,15 +76,17 @@ class Heap {
 
   // Returns false in a child that was created without the handlers of fork(3): the blocks also belong to the
   // child's parent.
-  bool are_ours() const;
+  bool are_ours() const { return process_ == ::getpid(); }
   bool is_ready();
   bool choose();
   uint64_t pages_of(size_t bytes) const { return (uint64_t{bytes} + page_ - 1) / page_; }
-  std::byte* address(uint64_t page) const;
+  std::byte* address(uint64_t page) const {
+    return reinterpret_cast<std::byte*>(begin_.load(std::memory_order_relaxed)) + page * page_;
+  }
   Extent* block_at(const void* at);
-  bool map(uint32_t page, uint32_t pages);
+  bool map(uint32_t page, uint32_t pages) { return file_.map(address(page), page * page_, pages * page_); }
   bool open(const Extent& kept);
-  void discard(uint32_t page, uint32_t pages);
+  void discard(uint32_t page, uint32_t pages) { file_.discard(address(page), page * page_, pages * page_); }
   bool unmap(const Extent& extent);
   void unmap_barred(const Extent& extent);
   void give_back_kept(uint64_t most);

@@ -136,10 +136,6 @@ void Answer::add(uint16_t type, uint16_t flags, const Bytes& payload) {
   datagrams_.push_back(std::move(datagram));
 }
 
-void Answer::message(const Attributes& attributes, bool is_part) {
-  add(request_.type, is_part ? NLM_F_MULTI : 0, attributes.bytes());
-}
-
 void Answer::table(const Attributes& owner, uint16_t type, const std::vector<Attributes>& entries) {
   const auto send = [&](const Attributes& part) {
     Attributes all = owner;
