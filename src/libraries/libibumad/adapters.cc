@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions about adapters, such as umad_get_ca(3), umad_get_port(3) and umad_get_ca_device_list(3).
-#include "libraries/libibumad/adapters.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include <infiniband/umad.h>
-
-#include "base/bytes.h"
 #include "base/c_abi.h"
 #include "base/text.h"
-#include "control/model/link.h"
-#include "libraries/libibumad/agent_ports.h"
+#include "libraries/libibumad/umad.h"
 
 namespace verbena::umad {
 namespace {
@@ -126,8 +113,7 @@ Result<Choice> choose(const char* name, std::optional<int> port) {
 
 }  // namespace verbena::umad
 
-using verbena::umad::answer_negative;
-using verbena::umad::choose;
+using namespace verbena::umad;
 
 VERBENA_ABI int umad_init() {
   return 0;
@@ -139,7 +125,7 @@ VERBENA_ABI int umad_done() {
 
 VERBENA_ABI int umad_get_cas_names(char names[][UMAD_CA_NAME_LEN], int max) {
   return answer_negative([&] {
-    auto links = verbena::umad::adapters();
+    auto links = adapters();
     if (!links || names == nullptr) return 0;
     std::ranges::sort(*links, {}, &verbena::control::Link::name);
     int count = 0;
@@ -156,10 +142,10 @@ VERBENA_ABI int umad_get_ca_portguids(const char* name, __be64* guids, int max) 
     const auto chosen = choose(name, {});
     if (!chosen) return -ENODEV;
     if (guids == nullptr) return 0;
-    if (max < verbena::umad::kPortNumber + 1) return -ENOMEM;
+    if (max < kPortNumber + 1) return -ENOMEM;
     guids[0] = 0;
-    guids[verbena::umad::kPortNumber] = verbena::umad::network_guid_of(chosen->link);
-    return verbena::umad::kPortNumber + 1;
+    guids[kPortNumber] = network_guid_of(chosen->link);
+    return kPortNumber + 1;
   });
 }
 
@@ -167,7 +153,7 @@ VERBENA_ABI int umad_get_ca(const char* name, umad_ca_t* ca) {
   return answer_negative([&] {
     if (ca == nullptr) return -EINVAL;
     const auto chosen = choose(name, {});
-    return chosen ? verbena::umad::fill_adapter(chosen->link, *ca) : -ENODEV;
+    return chosen ? fill_adapter(chosen->link, *ca) : -ENODEV;
   });
 }
 
@@ -194,8 +180,8 @@ VERBENA_ABI int umad_get_port(const char* name, int number, umad_port_t* port) {
     if (port == nullptr) return -EINVAL;
     const auto chosen = choose(name, number);
     if (!chosen) return -ENODEV;
-    if (chosen->port != verbena::umad::kPortNumber) return -EIO;
-    return verbena::umad::fill_port(chosen->link, *port);
+    if (chosen->port != kPortNumber) return -EIO;
+    return fill_port(chosen->link, *port);
   });
 }
 
@@ -203,7 +189,7 @@ VERBENA_ABI int umad_get_issm_path(const char* name, int number, char path[], in
   return answer_negative([&] {
     const auto chosen = choose(name, number);
     if (!chosen) return -ENODEV;
-    if (chosen->port != verbena::umad::kPortNumber || path == nullptr || max <= 0) return -EINVAL;
+    if (chosen->port != kPortNumber || path == nullptr || max <= 0) return -EINVAL;
     std::snprintf(path, static_cast<size_t>(max), "/dev/infiniband/issm%u", chosen->link.device_index);
     return 0;
   });
@@ -239,7 +225,7 @@ VERBENA_ABI void umad_free_ca_device_list(umad_device_node* head) {
 VERBENA_ABI umad_device_node* umad_get_ca_device_list() {
   umad_device_node* head = nullptr;
   const int failed = verbena::without_exceptions([&] {
-    const auto links = verbena::umad::adapters();
+    const auto links = adapters();
     if (!links) return 0;
     std::vector<umad_device_node*> nodes;
     nodes.reserve(links->size());

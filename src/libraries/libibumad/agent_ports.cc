@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libraries/libibumad/agent_ports.h"
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
-#include <string>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -27,8 +18,8 @@
 #include "base/only_one.h"
 #include "base/plain_calls.h"
 #include "control/client/agent_session.h"
-#include "control/model/link.h"
 #include "control/model/message_socket.h"
+#include "libraries/libibumad/umad.h"
 #include "management/mad/mad.h"
 
 namespace verbena::umad {
@@ -59,78 +50,68 @@ OpenPorts& OpenPorts::current() {
   return current_ports.get();
 }
 
-void OpenPorts::add(int socket, OpenedPort port) {
+// Calls action(port) under the lock, if the port is open.
+template <class Action>
+void OpenPorts::with(int socket, Action action) {
   const std::lock_guard lock(mutex_);
-  ports_.insert_or_assign(socket, std::move(port));
-}
-
-void OpenPorts::remove(int socket) {
-  const std::lock_guard lock(mutex_);
-  ports_.erase(socket);
+  if (const auto found = ports_.find(socket); found != ports_.end()) action(found->second);
 }
 
 void OpenPorts::renumber(int socket, uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = ports_.find(socket); found != ports_.end()) {
-    found->second.number = number;
-    found->second.awaited.clear();
-  }
+  with(socket, [&](OpenedPort& port) {
+    port.number = number;
+    port.awaited.clear();
+  });
 }
 
 void OpenPorts::set_lost(int socket, bool is_lost) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = ports_.find(socket); found != ports_.end()) found->second.is_lost = is_lost;
+  with(socket, [&](OpenedPort& port) { port.is_lost = is_lost; });
 }
 
 std::optional<OpenedPort> OpenPorts::find(int socket) {
-  const std::lock_guard lock(mutex_);
-  const auto found = ports_.find(socket);
-  return found != ports_.end() ? std::optional(found->second) : std::nullopt;
+  std::optional<OpenedPort> found;
+  with(socket, [&](OpenedPort& port) { found = port; });
+  return found;
 }
 
 bool OpenPorts::takes_long(int socket) {
-  const std::lock_guard lock(mutex_);
-  const auto found = ports_.find(socket);
-  return found != ports_.end() && found->second.takes_long;
+  bool takes_long = false;
+  with(socket, [&](OpenedPort& port) { takes_long = port.takes_long; });
+  return takes_long;
 }
 
 bool OpenPorts::cuts_for(int socket, uint32_t agent) {
-  const std::lock_guard lock(mutex_);
-  const auto port = ports_.find(socket);
-  if (port == ports_.end()) return false;
-  const auto found = port->second.agents.find(agent);
-  return found != port->second.agents.end() && found->second.rmpp_version != 0 &&
-         (found->second.flags & protocol::kMadUserRmpp) == 0;
+  bool cuts = false;
+  with(socket, [&](OpenedPort& port) {
+    const auto found = port.agents.find(agent);
+    cuts = found != port.agents.end() && found->second.rmpp_version != 0 &&
+           (found->second.flags & protocol::kMadUserRmpp) == 0;
+  });
+  return cuts;
 }
 
 void OpenPorts::add_agent(int socket, uint32_t agent, const protocol::MadRegisterRequest& request) {
-  const std::lock_guard lock(mutex_);
-  if (const auto port = ports_.find(socket); port != ports_.end()) port->second.agents[agent] = request;
+  with(socket, [&](OpenedPort& port) { port.agents[agent] = request; });
 }
 
 void OpenPorts::remove_agent(int socket, uint32_t agent) {
-  const std::lock_guard lock(mutex_);
-  const auto port = ports_.find(socket);
-  if (port == ports_.end()) return;
-  port->second.agents.erase(agent);
-  std::erase_if(port->second.awaited, [&](const auto& entry) { return std::get<0>(entry.first) == agent; });
+  with(socket, [&](OpenedPort& port) {
+    port.agents.erase(agent);
+    std::erase_if(port.awaited, [&](const auto& entry) { return std::get<0>(entry.first) == agent; });
+  });
 }
 
 void OpenPorts::sent(int socket, const protocol::UserMad& header, ConstBytes mad) {
   if (header.timeout_ms == 0 || is_response(mad)) return;
   AwaitedAnswer awaited{header, {}};
   std::copy_n(mad.begin(), std::min(mad.size(), awaited.mad.size()), awaited.mad.begin());
-  const std::lock_guard lock(mutex_);
-  const auto port = ports_.find(socket);
-  if (port == ports_.end() || port->second.awaited.size() >= kMaxAwaited) return;
-  port->second.awaited[key_of(header, mad)] = awaited;
+  with(socket, [&](OpenedPort& port) {
+    if (port.awaited.size() < kMaxAwaited) port.awaited[key_of(header, mad)] = awaited;
+  });
 }
 
 void OpenPorts::not_sent(int socket, const protocol::UserMad& header, ConstBytes mad) {
-  const std::lock_guard lock(mutex_);
-  if (const auto port = ports_.find(socket); port != ports_.end()) {
-    port->second.awaited.erase(key_of(header, mad));
-  }
+  with(socket, [&](OpenedPort& port) { port.awaited.erase(key_of(header, mad)); });
 }
 
 void OpenPorts::received(int socket, const protocol::UserMad& header, ConstBytes mad) {
@@ -335,9 +316,8 @@ Result<std::vector<Link>> links() {
 Result<protocol::MadPortReply> query_port(uint32_t device_index) {
   protocol::DeviceRequest request{};
   request.device_index = device_index;
-  auto answer = call<protocol::MadPortReply>(MessageType::kMadGetPort, request);
-  if (!answer) return fail(answer.error().code);
-  return answer->message;
+  const auto answer = call<protocol::MadPortReply>(MessageType::kMadGetPort, request);
+  return answer.map([](const auto& got) { return got.message; });
 }
 
 Result<UniqueFd> open_port(const Link& link) {
@@ -372,7 +352,7 @@ Result<uint32_t> add_mad_agent(int socket, protocol::MadRegisterRequest request)
     const auto number = number_of(socket);
     if (!number) return fail(number.error().code);
     request.port = *number;
-    auto answer = call<protocol::MadRegisterReply>(MessageType::kMadRegister, request);
+    const auto answer = call<protocol::MadRegisterReply>(MessageType::kMadRegister, request);
     if (answer) {
       OpenPorts::current().add_agent(socket, answer->message.agent, request);
       return answer->message.agent;

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // umad_open_port(3), umad_register(3), umad_send(3), umad_recv(3) and related functions. A port is a socket
 // that carries datagrams to and from the agent, each behind the kernel's header.
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstddef>
-#include <cstring>
-#include <span>
-#include <utility>
 
-#include <infiniband/umad.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,10 +12,7 @@
 #include "base/sealed_file.h"
 #include "base/time.h"
 #include "control/model/message_socket.h"
-#include "control/protocol/mad_messages.h"
-#include "libraries/libibumad/adapters.h"
-#include "libraries/libibumad/agent_ports.h"
-#include "libraries/libibumad/debug.h"
+#include "libraries/libibumad/umad.h"
 #include "management/mad/rmpp.h"
 
 namespace verbena::umad {
@@ -245,16 +234,15 @@ ssize_t read_from(int port, Bytes buffer) {
 }  // namespace
 }  // namespace verbena::umad
 
-using verbena::umad::debug_level;
-using verbena::umad::say;
+using namespace verbena::umad;
 
 VERBENA_ABI int umad_open_port(const char* name, int number) {
   int port = -EIO;
   const int failed = verbena::without_exceptions([&] {
-    const auto chosen = verbena::umad::choose(name, number);
+    const auto chosen = choose(name, number);
     if (!chosen) return ENODEV;
-    if (chosen->port != verbena::umad::kPortNumber) return EINVAL;
-    auto opened = verbena::umad::open_port(chosen->link);
+    if (chosen->port != kPortNumber) return EINVAL;
+    auto opened = open_port(chosen->link);
     if (!opened) {
       if (debug_level() > 0) say("umad_open_port", "open failed: %s", std::strerror(opened.error().code));
       errno = opened.error().code;
@@ -267,7 +255,7 @@ VERBENA_ABI int umad_open_port(const char* name, int number) {
 }
 
 VERBENA_ABI int umad_close_port(int port) {
-  verbena::umad::OpenPorts::current().remove(port);
+  OpenPorts::current().remove(port);
   ::close(port);
   return 0;
 }
@@ -278,34 +266,33 @@ VERBENA_ABI int umad_get_fd(int port) {
 
 VERBENA_ABI int umad_register(int port, int management_class, int version, uint8_t rmpp_version,
                               long methods[16 / sizeof(long)]) {
-  auto request = verbena::umad::request_for(management_class, version, rmpp_version, methods);
-  request.oui = verbena::umad::kOpenIbOui;
-  return verbena::umad::register_plainly(port, request);
+  auto request = request_for(management_class, version, rmpp_version, methods);
+  request.oui = kOpenIbOui;
+  return register_plainly(port, request);
 }
 
 VERBENA_ABI int umad_register_oui(int port, int management_class, uint8_t rmpp_version, uint8_t oui[3],
                                   long methods[16 / sizeof(long)]) {
-  if (!verbena::umad::is_vendor_with_oui(management_class)) return -EINVAL;
-  auto request = verbena::umad::request_for(management_class, 1, rmpp_version, methods);
+  if (!is_vendor_with_oui(management_class)) return -EINVAL;
+  auto request = request_for(management_class, 1, rmpp_version, methods);
   request.oui = static_cast<uint32_t>(oui[0]) << 16 | static_cast<uint32_t>(oui[1]) << 8 | oui[2];
-  return verbena::umad::register_plainly(port, request);
+  return register_plainly(port, request);
 }
 
 // Returns 0 or an errno value. If flags are not supported, `attr` gets the supported flags.
 VERBENA_ABI int umad_register2(int port, umad_reg_attr* attr, uint32_t* agent) {
   if (attr == nullptr || agent == nullptr) return EINVAL;
-  const bool wants_oui = verbena::umad::is_vendor_with_oui(attr->mgmt_class);
+  const bool wants_oui = is_vendor_with_oui(attr->mgmt_class);
   if (wants_oui && (attr->oui == 0 || attr->oui > 0xffffff)) return EINVAL;
   if ((attr->flags & ~uint32_t{UMAD_USER_RMPP}) != 0) {
     attr->flags = UMAD_USER_RMPP;
     return EINVAL;
   }
-  auto request =
-      verbena::umad::request_for(attr->mgmt_class, attr->mgmt_class_version, attr->rmpp_version, nullptr);
+  auto request = request_for(attr->mgmt_class, attr->mgmt_class_version, attr->rmpp_version, nullptr);
   std::memcpy(request.method_masks, attr->method_mask, sizeof request.method_masks);
   request.oui = attr->oui;
   request.flags = attr->flags;
-  const auto added = verbena::umad::add_agent(port, request);
+  const auto added = add_agent(port, request);
   if (!added) return added.error().code;
   *agent = *added;
   return 0;
@@ -313,7 +300,7 @@ VERBENA_ABI int umad_register2(int port, umad_reg_attr* attr, uint32_t* agent) {
 
 VERBENA_ABI int umad_unregister(int port, int agent) {
   return verbena::answer_minus_one([&] {
-    const auto removed = verbena::umad::remove_mad_agent(port, static_cast<uint32_t>(agent));
+    const auto removed = remove_mad_agent(port, static_cast<uint32_t>(agent));
     return removed ? 0 : removed.error().code;
   });
 }
@@ -334,7 +321,7 @@ VERBENA_ABI int umad_send(int port, int agent, void* umad, int length, int timeo
   }
   errno = verbena::without_exceptions([&] {
     const auto* bytes = reinterpret_cast<const std::byte*>(mad.data);
-    return verbena::umad::send_mad(port, verbena::umad::header_of(mad), {bytes, static_cast<size_t>(length)});
+    return send_mad(port, header_of(mad), {bytes, static_cast<size_t>(length)});
   });
   return errno == 0 ? 0 : -EIO;
 }
@@ -347,16 +334,16 @@ VERBENA_ABI int umad_recv(int port, void* umad, int* length, int timeout_ms) {
     errno = EINVAL;
     return -EINVAL;
   }
-  const int failed = verbena::umad::wait_for_message_in_call(port, timeout_ms);
+  const int failed = wait_for_message_in_call(port, timeout_ms);
   if (failed != 0) {
     if (errno == 0) errno = -failed;
     return failed;
   }
   const auto& mad = *static_cast<const ib_user_mad*>(umad);
   const verbena::Bytes buffer(static_cast<std::byte*>(umad), sizeof mad + static_cast<size_t>(*length));
-  const ssize_t got = verbena::umad::read_from(port, buffer);
+  const ssize_t got = read_from(port, buffer);
   if (got >= 0) {
-    verbena::umad::note_received(port, buffer.first(static_cast<size_t>(got)));
+    note_received(port, buffer.first(static_cast<size_t>(got)));
     *length =
         got > static_cast<ssize_t>(sizeof mad) ? static_cast<int>(got - static_cast<ssize_t>(sizeof mad)) : 0;
     return static_cast<int>(mad.agent_id);
@@ -366,5 +353,5 @@ VERBENA_ABI int umad_recv(int port, void* umad, int* length, int timeout_ms) {
 }
 
 VERBENA_ABI int umad_poll(int port, int timeout_ms) {
-  return verbena::umad::wait_for_message(port, timeout_ms);
+  return wait_for_message(port, timeout_ms);
 }

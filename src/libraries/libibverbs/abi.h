@@ -3,10 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 #include <utility>
-
-#include <infiniband/verbs.h>
 
 #include "base/c_abi.h"
 #include "libraries/libibverbs/provider/provider.h"
@@ -92,6 +89,12 @@ auto call(const Object* object, Needed argument, Action action, const char* name
   return call(object, checked, name);
 }
 
+// Like call(), for functions that return -1 instead of an errno value.
+template <class Object, class Action>
+int call_minus_one(const Object* object, Action action, const char* name = __builtin_FUNCTION()) {
+  return call(object, action, name) == 0 ? 0 : -1;
+}
+
 // Implements a C function without a result: runs action(provider::Context&) for the context of `object`, if
 // the object is alive.
 template <class Object, class Action>
@@ -112,6 +115,13 @@ int destroy(Object* object, Action action, const char* name = __builtin_FUNCTION
   };
   return answer_code(body, name);
 }
+
+// Defines an exported function that passes its arguments on to a method of the provider. `how` is call,
+// call_minus_one, on_owner or destroy; the method's call comes last.
+#define VERBENA_FORWARD(result, name, parameters, how, object, ...)           \
+  VERBENA_ABI result name parameters {                                        \
+    return how(object, [&](auto& provider) { return provider.__VA_ARGS__; }); \
+  }
 
 // Copies as much of the struct as the caller has room for, and zeros what is beyond ours.
 template <class Struct>

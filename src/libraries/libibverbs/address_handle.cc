@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Address handles, including those derived from a received datagram.
-#include <cstring>
-
 #include <netinet/in.h>
 #include <netinet/ip.h>
 
@@ -57,50 +55,43 @@ ibv_gid mapped_gid(uint32_t ipv4_in_network_order) {
   return gid;
 }
 
-// Returns the first index with this GID and this type, or a negative value. Searches 256 indices: an address
-// handle has 8 bits for the index.
-int find_gid(ibv_context* context, uint8_t port, const ibv_gid& wanted, GidSysfsType wanted_type) {
+// Returns the first index with this GID and this type; EINVAL if there is none, or the error of a query.
+// Searches 256 indices: an address handle has 8 bits for the index.
+Result<uint8_t> find_gid(ibv_context* context, uint8_t port, const ibv_gid& wanted,
+                         GidSysfsType wanted_type) {
   ibv_gid gid;
   GidSysfsType type;
   for (int index = 0; index <= UINT8_MAX; ++index) {
-    if (ibv_query_gid(context, port, index, &gid) != 0) return -1;
+    if (ibv_query_gid(context, port, index, &gid) != 0) return fail(errno);
     if (std::memcmp(&gid, &wanted, sizeof gid) != 0) continue;
-    if (ibv_query_gid_type(context, port, static_cast<unsigned>(index), &type) != 0) return -1;
-    if (type == wanted_type) return index;
+    if (ibv_query_gid_type(context, port, static_cast<unsigned>(index), &type) != 0) return fail(errno);
+    if (type == wanted_type) return static_cast<uint8_t>(index);
   }
-  errno = EINVAL;
-  return -1;
+  return fail(EINVAL);
 }
 
-int fill_route_from_ipv4(ibv_context* context, uint8_t port, const ibv_grh& grh, ibv_ah_attr& attr) {
+// Fill the route to the sender of a datagram. Return 0 or an errno value; EINVAL for a datagram to a
+// multicast address, which no GID table holds.
+int fill_route_from_ipv4(const ibv_grh& grh, ibv_context* context, ibv_ah_attr& attr) {
   const iphdr header = ipv4_header(grh);
-  if (IN_CLASSD(ntohl(header.daddr))) {  // no GID table holds a multicast address
-    errno = EINVAL;
-    return -1;
-  }
-  const int index = find_gid(context, port, mapped_gid(header.daddr), GidSysfsType::kRoceV2);
-  if (index < 0) return -1;
+  if (IN_CLASSD(ntohl(header.daddr))) return EINVAL;
+  const auto index = find_gid(context, attr.port_num, mapped_gid(header.daddr), GidSysfsType::kRoceV2);
+  if (!index) return index.error().code;
   attr.grh.dgid = mapped_gid(header.saddr);
-  attr.grh.sgid_index = static_cast<uint8_t>(index);
+  attr.grh.sgid_index = *index;
   attr.grh.hop_limit = header.ttl;
   attr.grh.traffic_class = header.tos;
   return 0;
 }
 
-int fill_route_from_ipv6(ibv_context* context, uint8_t port, const ibv_grh& grh, ibv_ah_attr& attr) {
-  if (grh.dgid.raw[0] == 0xff) {  // multicast: no GID table holds it
-    errno = EINVAL;
-    return -1;
-  }
-  if (grh.next_hdr != IPPROTO_UDP && grh.next_hdr != kNextHeaderIb) {
-    errno = EPROTONOSUPPORT;
-    return -1;
-  }
+int fill_route_from_ipv6(const ibv_grh& grh, ibv_context* context, ibv_ah_attr& attr) {
+  if (grh.dgid.raw[0] == 0xff) return EINVAL;
+  if (grh.next_hdr != IPPROTO_UDP && grh.next_hdr != kNextHeaderIb) return EPROTONOSUPPORT;
   const auto type = grh.next_hdr == IPPROTO_UDP ? GidSysfsType::kRoceV2 : GidSysfsType::kIbOrRoceV1;
-  const int index = find_gid(context, port, grh.dgid, type);
-  if (index < 0) return -1;
+  const auto index = find_gid(context, attr.port_num, grh.dgid, type);
+  if (!index) return index.error().code;
   attr.grh.dgid = grh.sgid;
-  attr.grh.sgid_index = static_cast<uint8_t>(index);
+  attr.grh.sgid_index = *index;
   attr.grh.hop_limit = grh.hop_limit;
   attr.grh.traffic_class = static_cast<uint8_t>(version_class_flow(grh) >> 20);
   return 0;
@@ -124,10 +115,11 @@ VERBENA_ABI int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* 
   attr->is_global = 1;
   attr->grh.flow_label = version_class_flow(*grh) & 0xfffff;
   const IpVersion version = ip_version(*grh);
-  if (version == IpVersion::k4) return fill_route_from_ipv4(context, port, *grh, *attr);
-  if (version == IpVersion::k6) return fill_route_from_ipv6(context, port, *grh, *attr);
-  errno = EPROTONOSUPPORT;
-  return -1;
+  const int code = version == IpVersion::k4   ? fill_route_from_ipv4(*grh, context, *attr)
+                   : version == IpVersion::k6 ? fill_route_from_ipv6(*grh, context, *attr)
+                                              : EPROTONOSUPPORT;
+  if (code != 0) errno = code;
+  return code == 0 ? 0 : -1;
 }
 
 VERBENA_ABI ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
@@ -140,6 +132,4 @@ VERBENA_ABI ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, 
   return ibv_create_ah(pd, &attr);
 }
 
-VERBENA_ABI int ibv_destroy_ah(ibv_ah* ah) {
-  return destroy(ah, [&](auto& provider) { return provider.destroy_ah(ah); });
-}
+VERBENA_FORWARD(int, ibv_destroy_ah, (ibv_ah * ah), destroy, ah, destroy_ah(ah))

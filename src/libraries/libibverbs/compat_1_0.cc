@@ -5,8 +5,6 @@
 
 #include <array>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
 
 #include "base/symbol_version.h"
 #include "libraries/libibverbs/abi.h"
@@ -16,6 +14,17 @@
 
 // COMPAT_1_0(query_gid) precedes the definition of query_gid_1_0(), the older version of ibv_query_gid().
 #define COMPAT_1_0(name) VERBENA_SYMBOL_VERSION(name##_1_0, "ibv_" #name "@IBVERBS_1.0")
+
+// Defines an older version that calls the current function with the arguments behind `parameters`.
+#define FORWARD_1_0(result, name, parameters, ...) \
+  COMPAT_1_0(name) result name##_1_0 parameters {  \
+    return ibv_##name(__VA_ARGS__);                \
+  }
+// Defines an older version that destroys an object and its wrapper.
+#define DESTROY_1_0(name, Wrapper)                    \
+  COMPAT_1_0(name) int name##_1_0(Wrapper* wrapper) { \
+    return unmake(wrapper, ibv_##name);               \
+  }
 
 namespace verbena::verbs::compat_1_0 {
 namespace {
@@ -153,13 +162,8 @@ COMPAT_1_0(free_device_list) void free_device_list_1_0(Device** list) {
   std::free(list - 1);
 }
 
-COMPAT_1_0(get_device_name) const char* get_device_name_1_0(Device* device) {
-  return ibv_get_device_name(device->real);
-}
-
-COMPAT_1_0(get_device_guid) __be64 get_device_guid_1_0(Device* device) {
-  return ibv_get_device_guid(device->real);
-}
+FORWARD_1_0(const char*, get_device_name, (Device * device), device->real)
+FORWARD_1_0(__be64, get_device_guid, (Device * device), device->real)
 
 COMPAT_1_0(open_device) Context* open_device_1_0(Device* device) {
   auto context = make<Context>();
@@ -178,9 +182,7 @@ COMPAT_1_0(open_device) Context* open_device_1_0(Device* device) {
   return context.release();
 }
 
-COMPAT_1_0(close_device) int close_device_1_0(Context* context) {
-  return unmake(context, ibv_close_device);
-}
+DESTROY_1_0(close_device, Context)
 
 // Each object's context pointer (cq_context and so on) is its wrapper, so an event's object leads to its
 // wrapper. Events of work queues are unknown to the 1.0 ABI.
@@ -204,29 +206,19 @@ COMPAT_1_0(ack_async_event) void ack_async_event_1_0(ibv_async_event* event) {
   ibv_ack_async_event(&real);
 }
 
-COMPAT_1_0(query_device) int query_device_1_0(Context* context, ibv_device_attr* attr) {
-  return ibv_query_device(context->real, attr);
-}
-
-COMPAT_1_0(query_port) int query_port_1_0(Context* context, uint8_t port, _compat_ibv_port_attr* attr) {
-  return ibv_query_port(context->real, port, attr);
-}
-
-COMPAT_1_0(query_gid) int query_gid_1_0(Context* context, uint8_t port, int index, ibv_gid* gid) {
-  return ibv_query_gid(context->real, port, index, gid);
-}
-
-COMPAT_1_0(query_pkey) int query_pkey_1_0(Context* context, uint8_t port, int index, __be16* pkey) {
-  return ibv_query_pkey(context->real, port, index, pkey);
-}
+FORWARD_1_0(int, query_device, (Context * context, ibv_device_attr* attr), context->real, attr)
+FORWARD_1_0(int, query_port, (Context * context, uint8_t port, _compat_ibv_port_attr* attr), context->real,
+            port, attr)
+FORWARD_1_0(int, query_gid, (Context * context, uint8_t port, int index, ibv_gid* gid), context->real, port,
+            index, gid)
+FORWARD_1_0(int, query_pkey, (Context * context, uint8_t port, int index, __be16* pkey), context->real, port,
+            index, pkey)
 
 COMPAT_1_0(alloc_pd) Pd* alloc_pd_1_0(Context* context) {
   return wrap<Pd>(context, [&](Pd&) { return ibv_alloc_pd(context->real); });
 }
 
-COMPAT_1_0(dealloc_pd) int dealloc_pd_1_0(Pd* pd) {
-  return unmake(pd, ibv_dealloc_pd);
-}
+DESTROY_1_0(dealloc_pd, Pd)
 
 COMPAT_1_0(reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int access) {
   Mr* const mr = wrap<Mr>(pd->context, [&](Mr&) { return ibv_reg_mr(pd->real, addr, length, access); });
@@ -237,9 +229,7 @@ COMPAT_1_0(reg_mr) Mr* reg_mr_1_0(Pd* pd, void* addr, size_t length, int access)
   return mr;
 }
 
-COMPAT_1_0(dereg_mr) int dereg_mr_1_0(Mr* mr) {
-  return unmake(mr, ibv_dereg_mr);
-}
+DESTROY_1_0(dereg_mr, Mr)
 
 COMPAT_1_0(create_cq)
 CompletionQueue* create_cq_1_0(Context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -259,9 +249,7 @@ COMPAT_1_0(resize_cq) int resize_cq_1_0(CompletionQueue* cq, int cqe) {
   return code;
 }
 
-COMPAT_1_0(destroy_cq) int destroy_cq_1_0(CompletionQueue* cq) {
-  return unmake(cq, ibv_destroy_cq);
-}
+DESTROY_1_0(destroy_cq, CompletionQueue)
 
 COMPAT_1_0(get_cq_event)
 int get_cq_event_1_0(ibv_comp_channel* channel, CompletionQueue** cq, void** cq_context) {
@@ -273,9 +261,7 @@ int get_cq_event_1_0(ibv_comp_channel* channel, CompletionQueue** cq, void** cq_
   return 0;
 }
 
-COMPAT_1_0(ack_cq_events) void ack_cq_events_1_0(CompletionQueue* cq, unsigned count) {
-  ibv_ack_cq_events(cq->real, count);
-}
+FORWARD_1_0(void, ack_cq_events, (CompletionQueue * cq, unsigned count), cq->real, count)
 
 COMPAT_1_0(create_srq) SharedReceiveQueue* create_srq_1_0(Pd* pd, ibv_srq_init_attr* attr) {
   ibv_srq_init_attr real_attr = *attr;
@@ -290,17 +276,9 @@ COMPAT_1_0(create_srq) SharedReceiveQueue* create_srq_1_0(Pd* pd, ibv_srq_init_a
   return srq;
 }
 
-COMPAT_1_0(modify_srq) int modify_srq_1_0(SharedReceiveQueue* srq, ibv_srq_attr* attr, int mask) {
-  return ibv_modify_srq(srq->real, attr, mask);
-}
-
-COMPAT_1_0(query_srq) int query_srq_1_0(SharedReceiveQueue* srq, ibv_srq_attr* attr) {
-  return ibv_query_srq(srq->real, attr);
-}
-
-COMPAT_1_0(destroy_srq) int destroy_srq_1_0(SharedReceiveQueue* srq) {
-  return unmake(srq, ibv_destroy_srq);
-}
+FORWARD_1_0(int, modify_srq, (SharedReceiveQueue * srq, ibv_srq_attr* attr, int mask), srq->real, attr, mask)
+FORWARD_1_0(int, query_srq, (SharedReceiveQueue * srq, ibv_srq_attr* attr), srq->real, attr)
+DESTROY_1_0(destroy_srq, SharedReceiveQueue)
 
 COMPAT_1_0(create_qp) QueuePair* create_qp_1_0(Pd* pd, QpInitAttr* attr) {
   ibv_qp_init_attr real_attr{};
@@ -347,9 +325,7 @@ COMPAT_1_0(modify_qp) int modify_qp_1_0(QueuePair* qp, ibv_qp_attr* attr, int ma
   return code;
 }
 
-COMPAT_1_0(destroy_qp) int destroy_qp_1_0(QueuePair* qp) {
-  return unmake(qp, ibv_destroy_qp);
-}
+DESTROY_1_0(destroy_qp, QueuePair)
 
 COMPAT_1_0(create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr) {
   auto* const ah =
@@ -358,17 +334,9 @@ COMPAT_1_0(create_ah) AddressHandle* create_ah_1_0(Pd* pd, ibv_ah_attr* attr) {
   return ah;
 }
 
-COMPAT_1_0(destroy_ah) int destroy_ah_1_0(AddressHandle* ah) {
-  return unmake(ah, ibv_destroy_ah);
-}
-
-COMPAT_1_0(attach_mcast) int attach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint16_t lid) {
-  return ibv_attach_mcast(qp->real, gid, lid);
-}
-
-COMPAT_1_0(detach_mcast) int detach_mcast_1_0(QueuePair* qp, ibv_gid* gid, uint16_t lid) {
-  return ibv_detach_mcast(qp->real, gid, lid);
-}
+DESTROY_1_0(destroy_ah, AddressHandle)
+FORWARD_1_0(int, attach_mcast, (QueuePair * qp, ibv_gid* gid, uint16_t lid), qp->real, gid, lid)
+FORWARD_1_0(int, detach_mcast, (QueuePair * qp, ibv_gid* gid, uint16_t lid), qp->real, gid, lid)
 
 }  // namespace verbena::verbs::compat_1_0
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device list, and opening, importing and closing devices.
-#include <algorithm>
 #include <cstdlib>
 
 #include "base/failed_call.h"
@@ -71,9 +70,8 @@ VERBENA_ABI int ibv_close_device(ibv_context* context) {
   });
 }
 
-VERBENA_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  return call(context, [&](auto& provider) { return provider.get_async_event(event); }) == 0 ? 0 : -1;
-}
+VERBENA_FORWARD(int, ibv_get_async_event, (ibv_context * context, ibv_async_event* event), call_minus_one,
+                context, get_async_event(event))
 
 // Returns the context of the object that the event names. Null for an event of the port or the device: its
 // acknowledgement has no effect.
@@ -127,29 +125,14 @@ VERBENA_ABI ibv_context* ibv_import_device(int cmd_fd) {
   });
 }
 
-VERBENA_ABI ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
-  return call(context, [&](auto& provider) { return provider.import_pd(handle); });
-}
-
-VERBENA_ABI ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
-  return call(pd, [&](auto& provider) { return provider.import_mr(pd, handle); });
-}
-
-VERBENA_ABI ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {
-  return call(context, [&](auto& provider) { return provider.import_dm(handle); });
-}
-
-VERBENA_ABI void ibv_unimport_pd(ibv_pd* pd) {
-  on_owner(pd, [&](auto& provider) { provider.unimport_pd(pd); });
-}
-
-VERBENA_ABI void ibv_unimport_mr(ibv_mr* mr) {
-  on_owner(mr, [&](auto& provider) { provider.unimport_mr(mr); });
-}
-
-VERBENA_ABI void ibv_unimport_dm(ibv_dm* dm) {
-  on_owner(dm, [&](auto& provider) { provider.unimport_dm(dm); });
-}
+VERBENA_FORWARD(ibv_pd*, ibv_import_pd, (ibv_context * context, uint32_t handle), call, context,
+                import_pd(handle))
+VERBENA_FORWARD(ibv_mr*, ibv_import_mr, (ibv_pd * pd, uint32_t handle), call, pd, import_mr(pd, handle))
+VERBENA_FORWARD(ibv_dm*, ibv_import_dm, (ibv_context * context, uint32_t handle), call, context,
+                import_dm(handle))
+VERBENA_FORWARD(void, ibv_unimport_pd, (ibv_pd * pd), on_owner, pd, unimport_pd(pd))
+VERBENA_FORWARD(void, ibv_unimport_mr, (ibv_mr * mr), on_owner, mr, unimport_mr(mr))
+VERBENA_FORWARD(void, ibv_unimport_dm, (ibv_dm * dm), on_owner, dm, unimport_dm(dm))
 
 // Returns the record of the calling thread's calls, for this library and its callers (base/failed_call.h).
 VERBENA_ABI verbena::CallRecord* verbena_call_record() noexcept {

@@ -2,9 +2,7 @@
 #include "libraries/libibverbs/device_handle.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
-#include <string>
 
 #include "base/log.h"
 #include "base/mutex_at_fork.h"
@@ -123,10 +121,6 @@ bool DeviceHandle::is(const provider::DeviceInfo& other) const {
          info_.guid == other.guid;
 }
 
-void DeviceHandle::renew(std::shared_ptr<provider::Device>& device) {
-  device_.swap(device);
-}
-
 Result<std::unique_ptr<provider::Context>> DeviceHandle::open() {
   std::shared_ptr<provider::Device> device;
   {
@@ -134,10 +128,6 @@ Result<std::unique_ptr<provider::Context>> DeviceHandle::open() {
     device = device_;
   }
   return device->open();
-}
-
-void DeviceHandle::release() {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
 Result<std::vector<DeviceHandle*>> hold_devices() {

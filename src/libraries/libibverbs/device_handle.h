@@ -2,13 +2,7 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <memory>
-#include <span>
-#include <vector>
-
-#include <infiniband/verbs.h>
 
 #include "libraries/libibverbs/provider/provider.h"
 
@@ -48,11 +42,13 @@ class DeviceHandle : public ibv_device {
   bool is(const provider::DeviceInfo& other) const;
   // Replaces the provider's object for this device by `device`, which gets the old object. Called when the
   // provider lists its devices again. REQUIRES: the list of known devices is locked
-  void renew(std::shared_ptr<provider::Device>& device);
+  void renew(std::shared_ptr<provider::Device>& device) { device_.swap(device); }
   Result<std::unique_ptr<provider::Context>> open();
 
   void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
-  void release();
+  void release() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
 
  private:
   explicit DeviceHandle(std::shared_ptr<provider::Device> device);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion between the kernel's structs and those of libibverbs, for librdmacm.
-#include <cstring>
-
 #include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>

@@ -12,13 +12,8 @@
 
 using namespace verbena::verbs;
 
-VERBENA_ABI ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  return call(context, [&](auto& provider) { return provider.alloc_pd(); });
-}
-
-VERBENA_ABI int ibv_dealloc_pd(ibv_pd* pd) {
-  return destroy(pd, [&](auto& provider) { return provider.dealloc_pd(pd); });
-}
+VERBENA_FORWARD(ibv_pd*, ibv_alloc_pd, (ibv_context * context), call, context, alloc_pd())
+VERBENA_FORWARD(int, ibv_dealloc_pd, (ibv_pd * pd), destroy, pd, dealloc_pd(pd))
 
 namespace {
 
@@ -82,9 +77,7 @@ VERBENA_ABI int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size
   return 0;
 }
 
-VERBENA_ABI int ibv_dereg_mr(ibv_mr* mr) {
-  return destroy(mr, [&](auto& provider) { return provider.dereg_mr(mr); });
-}
+VERBENA_FORWARD(int, ibv_dereg_mr, (ibv_mr * mr), destroy, mr, dereg_mr(mr))
 
 VERBENA_ABI int ibv_fork_init() {
   return 0;

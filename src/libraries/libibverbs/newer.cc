@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of IBVERBS_1.15 to 1.18, which the headers of the build may lack (VERBENA_NEWER_ABI).
-#include <atomic>
 #include <cstdlib>
 
 #include <unistd.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries of a device, a port, its P_Key table and its GID table.
-
 #include "libraries/libibverbs/abi.h"
 
 #undef ibv_query_port
@@ -73,9 +72,8 @@ VERBENA_ABI int ibv_query_port_speed(ibv_context* context, uint32_t port, uint64
   });
 }
 
-VERBENA_ABI int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
-  return call(context, [&](auto& provider) { return provider.query_pkey(port, index, pkey); }) == 0 ? 0 : -1;
-}
+VERBENA_FORWARD(int, ibv_query_pkey, (ibv_context * context, uint8_t port, int index, __be16* pkey),
+                call_minus_one, context, query_pkey(port, index, pkey))
 
 VERBENA_ABI int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
   int found = -1;
@@ -92,9 +90,8 @@ VERBENA_ABI int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pk
 
 // ---- the GID table, for four generations of calls
 
-VERBENA_ABI int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
-  return call(context, [&](auto& provider) { return provider.query_gid(port, index, gid); }) == 0 ? 0 : -1;
-}
+VERBENA_FORWARD(int, ibv_query_gid, (ibv_context * context, uint8_t port, int index, ibv_gid* gid),
+                call_minus_one, context, query_gid(port, index, gid))
 
 VERBENA_ABI int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, GidSysfsType* type) {
   const int failed = call(context, [&](auto& provider) {

@@ -61,9 +61,8 @@ VERBENA_ABI ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
               [](auto& provider) { return provider.create_comp_channel(); });
 }
 
-VERBENA_ABI int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  return destroy(channel, [&](auto& provider) { return provider.destroy_comp_channel(channel); });
-}
+VERBENA_FORWARD(int, ibv_destroy_comp_channel, (ibv_comp_channel * channel), destroy, channel,
+                destroy_comp_channel(channel))
 
 VERBENA_ABI ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                                   int comp_vector) {
@@ -71,23 +70,12 @@ VERBENA_ABI ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_contex
               [&](auto& provider) { return provider.create_cq(cqe, cq_context, channel, comp_vector); });
 }
 
-VERBENA_ABI int ibv_resize_cq(ibv_cq* cq, int cqe) {
-  return call(cq, [&](auto& provider) { return provider.resize_cq(cq, cqe); });
-}
-
-VERBENA_ABI int ibv_destroy_cq(ibv_cq* cq) {
-  return destroy(cq, [&](auto& provider) { return provider.destroy_cq(cq); });
-}
-
-VERBENA_ABI int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
-  return call(channel, [&](auto& provider) { return provider.get_cq_event(channel, cq, cq_context); }) == 0
-             ? 0
-             : -1;
-}
-
-VERBENA_ABI void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
-  on_owner(cq, [&](auto& provider) { provider.ack_cq_events(cq, count); });
-}
+VERBENA_FORWARD(int, ibv_resize_cq, (ibv_cq * cq, int cqe), call, cq, resize_cq(cq, cqe))
+VERBENA_FORWARD(int, ibv_destroy_cq, (ibv_cq * cq), destroy, cq, destroy_cq(cq))
+VERBENA_FORWARD(int, ibv_get_cq_event, (ibv_comp_channel * channel, ibv_cq** cq, void** cq_context),
+                call_minus_one, channel, get_cq_event(channel, cq, cq_context))
+VERBENA_FORWARD(void, ibv_ack_cq_events, (ibv_cq * cq, unsigned count), on_owner, cq,
+                ack_cq_events(cq, count))
 
 // The caller's struct may be an ibv_qp_init_attr_ex that verbs.h passes as this type, or may end after the
 // common fields: only those are read.
@@ -124,9 +112,7 @@ VERBENA_ABI int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   });
 }
 
-VERBENA_ABI int ibv_destroy_qp(ibv_qp* qp) {
-  return destroy(qp, [&](auto& provider) { return provider.destroy_qp(qp); });
-}
+VERBENA_FORWARD(int, ibv_destroy_qp, (ibv_qp * qp), destroy, qp, destroy_qp(qp))
 
 // Returns that no order is guaranteed: several instructions copy a payload.
 VERBENA_ABI int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) {
@@ -142,13 +128,10 @@ VERBENA_ABI int ibv_query_ece(ibv_qp*, ibv_ece*) {
   return answer_code([] { return EOPNOTSUPP; });
 }
 
-VERBENA_ABI int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return call(qp, [&](auto& provider) { return provider.attach_mcast(qp, gid, lid); });
-}
-
-VERBENA_ABI int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return call(qp, [&](auto& provider) { return provider.detach_mcast(qp, gid, lid); });
-}
+VERBENA_FORWARD(int, ibv_attach_mcast, (ibv_qp * qp, const ibv_gid* gid, uint16_t lid), call, qp,
+                attach_mcast(qp, gid, lid))
+VERBENA_FORWARD(int, ibv_detach_mcast, (ibv_qp * qp, const ibv_gid* gid, uint16_t lid), call, qp,
+                detach_mcast(qp, gid, lid))
 
 // ---- shared receive queues
 
@@ -166,14 +149,7 @@ VERBENA_ABI ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   });
 }
 
-VERBENA_ABI int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
-  return call(srq, [&](auto& provider) { return provider.modify_srq(srq, attr, mask); });
-}
-
-VERBENA_ABI int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
-  return call(srq, [&](auto& provider) { return provider.query_srq(srq, attr); });
-}
-
-VERBENA_ABI int ibv_destroy_srq(ibv_srq* srq) {
-  return destroy(srq, [&](auto& provider) { return provider.destroy_srq(srq); });
-}
+VERBENA_FORWARD(int, ibv_modify_srq, (ibv_srq * srq, ibv_srq_attr* attr, int mask), call, srq,
+                modify_srq(srq, attr, mask))
+VERBENA_FORWARD(int, ibv_query_srq, (ibv_srq * srq, ibv_srq_attr* attr), call, srq, query_srq(srq, attr))
+VERBENA_FORWARD(int, ibv_destroy_srq, (ibv_srq * srq), destroy, srq, destroy_srq(srq))

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only file of this folder that names the providers. A further provider needs one more line here.
-#include <array>
-
 #include "adapter/objects/software_adapter.h"
 #include "base/only_one.h"
 #include "libraries/libibverbs/device_handle.h"

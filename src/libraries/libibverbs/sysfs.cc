@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The path under which programs find /sys, and how they read its files.
 #include <cstdlib>
-#include <string>
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/addresses.h"
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 #include <arpa/inet.h>
 

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include "base/result.h"
-#include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/identifier.h"
 
 namespace verbena::rdmacm {

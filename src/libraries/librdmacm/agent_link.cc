@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/agent_link.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <mutex>
-#include <vector>
-
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -57,8 +52,7 @@ constexpr StateRow kStateRows[] = {
 };
 
 const StateRow& row_of(State state) {
-  return *std::find_if(std::begin(kStateRows), std::end(kStateRows),
-                       [&](const StateRow& row) { return row.state == state; });
+  return *std::ranges::find(kStateRows, state, &StateRow::state);
 }
 
 bool has_connection(State state) {
@@ -66,11 +60,6 @@ bool has_connection(State state) {
 }
 
 }  // namespace
-
-struct Restoration::Plan {
-  uint32_t restored;
-  int told;
-};
 
 protocol::CmChannelRequest open_request(const Channel& channel, uint32_t generation) {
   protocol::CmChannelRequest request{};
@@ -147,9 +136,7 @@ void Restoration::restore(Identifier& identifier) {
 }
 
 bool Restoration::create(Identifier& identifier, const Plan& plan) {
-  if ((identifier.number & protocol::kCmAgentsNumber) != 0) {
-    identifiers_.renumber(identifier);
-  }
+  if ((identifier.number & protocol::kCmAgentsNumber) != 0) identifiers_.renumber(identifier);
   protocol::CmRestoreRequest request{};
   {
     const std::lock_guard lock(identifier.mutex);
@@ -211,19 +198,6 @@ AgentLink::AgentLink(IdentifierTable& identifiers, std::unique_ptr<control::Agen
     : identifiers_(identifiers),
       session_(std::move(dialer), {this}, nullptr, {.attend_limit = control::Patience::kAsLongAsItLives}) {}
 
-AgentLink::InCall::InCall(AgentLink& link, Identifier& identifier, std::optional<State> during)
-    : link_(link), identifier_(identifier), during_(during) {
-  const std::lock_guard lock(identifier.mutex);
-  link.calling_ = &identifier;
-  link.before_call_ = identifier.state;
-  if (during) identifier.state = *during;
-}
-
-void AgentLink::InCall::failed() const {
-  const std::lock_guard lock(identifier_.mutex);
-  if (during_ && identifier_.state == *during_) identifier_.state = link_.before_call_;
-}
-
 Result<void> AgentLink::open(const std::shared_ptr<Channel>& channel) {
   Turn turn(session_);
   const int fd = channel->agents_end();
@@ -243,10 +217,6 @@ Result<void> AgentLink::create(Identifier& identifier) {
   if (!reply) return fail(reply.error().code);
   identifiers_.add(identifier);
   return {};
-}
-
-void AgentLink::post(Channel& channel, const protocol::CmEvent& event) {
-  if (!channel.post(event)) wake_monitor();
 }
 
 Result<void> AgentLink::restore(const control::NewAgent& agent) {
@@ -285,11 +255,6 @@ void AgentLink::wake_monitor() {
   const std::lock_guard lock(wakeup_mutex_);
   if (wakeup_.is_ours()) [[maybe_unused]]
     const ssize_t written = ::write(wakeup_.get(), &one, sizeof one);
-}
-
-bool AgentLink::may_watch(uint32_t number) {
-  const std::lock_guard lock(wakeup_mutex_);
-  return number == monitors_ && wakeup_.is_ours();
 }
 
 void AgentLink::monitor(uint32_t number) {

@@ -2,19 +2,11 @@
 #pragma once
 
 #include <cerrno>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "base/own_fd.h"
 #include "base/result.h"
-#include "base/time.h"
 #include "control/client/agent_session.h"
-#include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/identifier.h"
 
 namespace verbena::rdmacm {
@@ -55,7 +47,10 @@ class Restoration {
   const std::vector<Told>& told() const { return told_; }
 
  private:
-  struct Plan;
+  struct Plan {
+    uint32_t restored;
+    int told;
+  };
   static Plan plan_for(State state, const Identifier& identifier);
   void restore(Identifier& identifier);
   bool create(Identifier& identifier, const Plan& plan);
@@ -97,19 +92,14 @@ class AgentLink final : private control::Restorer {
   Result<void> create(Identifier& identifier);
 
   // Sends a request to the agent, and returns the reply. Connects to an agent first if necessary.
+  // `generation` is for an object that only the agent of that generation knows. Returns ECONNRESET if that
+  // agent is dead: the next agent uses the same numbers for other objects.
   template <class Reply = protocol::PlainReply, class Request>
-  Result<Reply> call(protocol::MessageType type, const Request& request) {
-    Turn turn(session_);
-    return exchange<Reply>(turn, type, [&]() -> Result<Request> { return request; });
-  }
-
-  // Like call(), for an object that only the agent of `generation` knows. Returns ECONNRESET if that agent is
-  // dead: the next agent uses the same numbers for other objects.
-  template <class Reply = protocol::PlainReply, class Request>
-  Result<Reply> call_agent_of(uint32_t generation, protocol::MessageType type, const Request& request) {
+  Result<Reply> call(protocol::MessageType type, const Request& request,
+                     std::optional<uint32_t> generation = {}) {
     Turn turn(session_);
     return exchange<Reply>(turn, type, [&]() -> Result<Request> {
-      if (generation != session_.generation()) return fail(ECONNRESET);
+      if (generation && generation != session_.generation()) return fail(ECONNRESET);
       return request;
     });
   }
@@ -136,7 +126,9 @@ class AgentLink final : private control::Restorer {
 
   // Puts an event that this process generates into a channel. If the channel is full, the monitor thread adds
   // the event when there is room.
-  void post(Channel& channel, const protocol::CmEvent& event);
+  void post(Channel& channel, const protocol::CmEvent& event) {
+    if (!channel.post(event)) wake_monitor();
+  }
   uint32_t generation() const { return session_.generation(); }
 
   // Closes a child's copy of the session after fork(), because the agent would otherwise not notice the end
@@ -149,11 +141,20 @@ class AgentLink final : private control::Restorer {
   // Records the identifier and its old state during a request, for a restoration that happens meanwhile.
   class InCall {
    public:
-    InCall(AgentLink& link, Identifier& identifier, std::optional<State> during);
+    InCall(AgentLink& link, Identifier& identifier, std::optional<State> during)
+        : link_(link), identifier_(identifier), during_(during) {
+      const std::lock_guard lock(identifier.mutex);
+      link.calling_ = &identifier;
+      link.before_call_ = identifier.state;
+      if (during) identifier.state = *during;
+    }
     ~InCall() { link_.calling_ = nullptr; }
     InCall(const InCall&) = delete;
     InCall& operator=(const InCall&) = delete;
-    void failed() const;
+    void failed() const {
+      const std::lock_guard lock(identifier_.mutex);
+      if (during_ && identifier_.state == *during_) identifier_.state = link_.before_call_;
+    }
 
    private:
     AgentLink& link_;
@@ -178,7 +179,10 @@ class AgentLink final : private control::Restorer {
   void start_monitor();
   void monitor(uint32_t number);
   void attend_once(uint32_t number);
-  bool may_watch(uint32_t number);
+  bool may_watch(uint32_t number) {
+    const std::lock_guard lock(wakeup_mutex_);
+    return number == monitors_ && wakeup_.is_ours();
+  }
   void wake_monitor();
 
   IdentifierTable& identifiers_;

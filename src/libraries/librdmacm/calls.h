@@ -3,11 +3,9 @@
 
 #include <cerrno>
 #include <type_traits>
-#include <utility>
 
 #include "base/c_abi.h"
 #include "libraries/librdmacm/events.h"
-#include "libraries/librdmacm/identifier.h"
 #include "libraries/librdmacm/process.h"
 
 namespace verbena::rdmacm {

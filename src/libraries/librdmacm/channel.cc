@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/channel.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <utility>
-
 #include <sys/socket.h>
 
 #include "base/cancellation_off.h"
@@ -42,18 +38,6 @@ Channel::Channel(uint32_t number, UniqueFd application, UniqueFd agent)
       application_(OwnFd::with_known_number(std::move(application))),
       agents_end_(std::move(agent)) {}
 
-Channel::Reading::Reading(Channel& channel) : channel_(channel) {
-  const std::lock_guard lock(channel_.mutex_);
-  ++channel_.readers_;
-  open_ = !channel_.closed_;
-}
-
-Channel::Reading::~Reading() {
-  const std::lock_guard lock(channel_.mutex_);
-  --channel_.readers_;
-  channel_.close_unread_locked();
-}
-
 Result<std::shared_ptr<Channel>> Channel::open(uint32_t number) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
@@ -84,22 +68,7 @@ Result<CmEvent> Channel::next() {
 bool Channel::post(const CmEvent& event) {
   const std::lock_guard lock(mutex_);
   has_own_events_ = true;
-  post_locked(event);
-  return unsent_.empty();
-}
-
-bool Channel::has_own_events() {
-  const std::lock_guard lock(mutex_);
-  return has_own_events_;
-}
-
-void Channel::post_locked(const CmEvent& event) {
   unsent_.push_back(event);
-  flush_locked();
-}
-
-bool Channel::flush() {
-  const std::lock_guard lock(mutex_);
   return flush_locked();
 }
 
@@ -112,11 +81,6 @@ bool Channel::flush_locked() {
     unsent_.pop_front();  // sent, or the reader is gone
   }
   return true;
-}
-
-bool Channel::waits_for_room() {
-  const std::lock_guard lock(mutex_);
-  return !unsent_.empty();
 }
 
 std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wanted) {
@@ -145,7 +109,8 @@ std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wa
   std::erase_if(unsent_, move_out);
   // Puts tokens back, except those whose reader has taken the token but not yet its event.
   const size_t being_read = waiting - std::min(waiting, tokens);
-  for (size_t i = being_read; i < early_.size(); ++i) post_locked(token());
+  for (size_t i = being_read; i < early_.size(); ++i) unsent_.push_back(token());
+  flush_locked();
   return taken;
 }
 
@@ -156,10 +121,6 @@ void Channel::close() {
   early_.clear();
   unsent_.clear();
   close_unread_locked();
-}
-
-void Channel::close_unread_locked() {
-  if (closed_ && readers_ == 0) application_.reset();
 }
 
 }  // namespace verbena::rdmacm

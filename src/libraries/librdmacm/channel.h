@@ -43,11 +43,20 @@ class Channel : public rdma_event_channel {
   // then call flush() when agents_end() is writable. flush() returns false if events are still unsent;
   // waits_for_room() tells whether there are unsent events.
   bool post(const protocol::CmEvent& event);
-  bool flush();
-  bool waits_for_room();
+  bool flush() {
+    const std::lock_guard lock(mutex_);
+    return flush_locked();
+  }
+  bool waits_for_room() {
+    const std::lock_guard lock(mutex_);
+    return !unsent_.empty();
+  }
 
   // Whether post() was ever called, so that events of this process may be in the channel.
-  bool has_own_events();
+  bool has_own_events() {
+    const std::lock_guard lock(mutex_);
+    return has_own_events_;
+  }
 
   // Removes and returns, in order, all events for which `wanted` is true.
   std::vector<protocol::CmEvent> take(const std::function<bool(const protocol::CmEvent&)>& wanted);
@@ -61,8 +70,16 @@ class Channel : public rdma_event_channel {
   // there.
   class Reading {
    public:
-    explicit Reading(Channel& channel);
-    ~Reading();
+    explicit Reading(Channel& channel) : channel_(channel) {
+      const std::lock_guard lock(channel_.mutex_);
+      ++channel_.readers_;
+      open_ = !channel_.closed_;
+    }
+    ~Reading() {
+      const std::lock_guard lock(channel_.mutex_);
+      --channel_.readers_;
+      channel_.close_unread_locked();
+    }
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
 
@@ -75,8 +92,9 @@ class Channel : public rdma_event_channel {
 
   Channel(uint32_t number, UniqueFd application, UniqueFd agent);
   bool flush_locked();
-  void post_locked(const protocol::CmEvent& event);
-  void close_unread_locked();
+  void close_unread_locked() {
+    if (closed_ && readers_ == 0) application_.reset();
+  }
 
   const uint32_t number_;
   OwnFd application_;  // rdma_event_channel::fd

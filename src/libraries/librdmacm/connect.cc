@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Binding, resolving addresses and routes, listening, options; establishing, rejecting and ending
 // connections.
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <string>
-
 #include "base/format.h"
 #include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/events.h"
 #include "libraries/librdmacm/qp_attributes.h"
+#include "management/cm/reasons.h"
 
 namespace {
 
 using namespace verbena::rdmacm;
 using verbena::ConstBytes;
 using verbena::Result;
+using verbena::cm::RejReason;
 using verbena::protocol::CmAddressReply;
 using verbena::protocol::CmConnectRequest;
 using verbena::protocol::CmIdRequest;
@@ -153,10 +149,6 @@ VERBENA_ABI int rdma_set_option(rdma_cm_id* id, int level, int name, void* value
 
 namespace {
 
-// Reasons of a REJ (IBTA volume 1, 12.6.7.2)
-constexpr uint8_t kConsumerReject = 28;
-constexpr uint8_t kVendorOptionNotSupported = 35;
-
 // Returns the parameters for a program that passes none.
 constexpr rdma_conn_param defaults() {
   rdma_conn_param defaults{};
@@ -229,13 +221,13 @@ Result<ConnectionParameters> own_parameters(const Identifier& identifier, const 
   return own;
 }
 
-int reject(rdma_cm_id* id, const void* data, uint8_t length, uint8_t reason,
+int reject(rdma_cm_id* id, const void* data, uint8_t length, RejReason reason,
            const char* call = __builtin_FUNCTION()) {
   return answer_for(
       id,
       [&](Identifier& identifier) {
         CmRejectRequest request{};
-        request.reason = reason;
+        request.reason = static_cast<uint8_t>(reason);
         if (data != nullptr) {
           if (length > sizeof request.private_data)
             return because(EINVAL, "private data of {} bytes exceeds what any message has room for, {}",
@@ -255,7 +247,7 @@ int reject_instead(Identifier& identifier, int error) {
   const KeptReason kept;
   make_unusable(identifier);
   CmRejectRequest request{};
-  request.reason = kConsumerReject;
+  request.reason = static_cast<uint8_t>(RejReason::kConsumer);
   [[maybe_unused]] const auto sent =
       identifier.process.agent.call(identifier, MessageType::kCmReject, request, State::kOver);
   return error;
@@ -324,11 +316,11 @@ VERBENA_ABI int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
 }
 
 VERBENA_ABI int rdma_reject(rdma_cm_id* id, const void* data, uint8_t length) {
-  return reject(id, data, length, kConsumerReject);
+  return reject(id, data, length, RejReason::kConsumer);
 }
 
 VERBENA_ABI int rdma_reject_ece(rdma_cm_id* id, const void* data, uint8_t length) {
-  return reject(id, data, length, kVendorOptionNotSupported);
+  return reject(id, data, length, RejReason::kVendorOptionNotSupported);
 }
 
 VERBENA_ABI int rdma_establish(rdma_cm_id* id) {

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/devices.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 #include <fcntl.h>
 
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/process.h"
 
 namespace verbena::rdmacm {
 namespace {
@@ -74,12 +70,6 @@ Result<std::shared_ptr<Device>> Devices::find(const std::string& name, uint32_t 
   const std::lock_guard lock(mutex_);
   const std::pair key(name, index);
   if (const auto known = found_.find(key); known != found_.end()) return known->second;
-  auto device = look_for(name, index);
-  if (device) found_.emplace(key, *device);
-  return device;
-}
-
-Result<std::shared_ptr<Device>> Devices::look_for(const std::string& name, uint32_t index) {
   const DeviceList list;
   ibv_device* same_name = nullptr;
   for (ibv_device* device : list) {
@@ -88,7 +78,9 @@ Result<std::shared_ptr<Device>> Devices::look_for(const std::string& name, uint3
     if (ibv_get_device_index(device) == static_cast<int>(index)) break;
   }
   if (same_name == nullptr) return fail(ENODEV);
-  return open(same_name);
+  auto opened = open(same_name);
+  if (opened) found_.emplace(key, *opened);
+  return opened;
 }
 
 Result<std::vector<std::shared_ptr<Device>>> Devices::all() {

@@ -52,8 +52,6 @@ class Devices {
   Result<std::vector<std::shared_ptr<Device>>> all();
 
  private:
-  // Like find(), without the cache. REQUIRES: mutex_ is held
-  Result<std::shared_ptr<Device>> look_for(const std::string& name, uint32_t index);
   // Opens a device, or returns it if it is open. REQUIRES: mutex_ is held
   Result<std::shared_ptr<Device>> open(ibv_device* device);
 

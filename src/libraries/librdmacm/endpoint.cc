@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma_getaddrinfo(3): like getaddrinfo(3), with port spaces and QP types. rdma_create_ep(3) and related
 // functions: create an identifier and its QP in one step. And functions that Debian 12's librdmacm lacks.
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
 
 #include <netdb.h>
 #include <rdma/rdma_verbs.h>
 
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/events.h"
-#include "libraries/librdmacm/process.h"
 
 namespace {
 

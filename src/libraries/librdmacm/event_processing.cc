@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of librdmacm for each kind of event before the application sees it.
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include "base/settle_context.h"
 #include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/events.h"
@@ -225,9 +221,8 @@ bool multicast_join(Event& event, const CmEvent& message, Identifier& identifier
   uint32_t flags = 0;
   {
     const std::lock_guard lock(identifier.mutex);
-    const auto found = std::find_if(identifier.memberships.begin(), identifier.memberships.end(),
-                                    [&](const Membership& each) { return each.number == message.multicast; });
-    if (found == identifier.memberships.end() || found->joined) return false;
+    Membership* const found = identifier.find_membership(message.multicast);
+    if (found == nullptr || found->joined) return false;
     found->joined = true;
     found->group = event.param.ud.ah_attr.grh.dgid;
     found->lid = event.param.ud.ah_attr.dlid;
@@ -245,9 +240,8 @@ bool multicast_join(Event& event, const CmEvent& message, Identifier& identifier
 
 bool multicast_error(Event& event, const CmEvent& message, Identifier& identifier) {
   const std::lock_guard lock(identifier.mutex);
-  for (const Membership& each : identifier.memberships) {
-    if (each.number == message.multicast) event.param.ud.private_data = each.context;
-  }
+  const Membership* const found = identifier.find_membership(message.multicast);
+  if (found != nullptr) event.param.ud.private_data = found->context;
   return true;
 }
 

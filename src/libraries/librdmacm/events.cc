@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/events.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
-#include <new>
-#include <string>
-#include <string_view>
-#include <thread>
 
-#include "base/failed_call.h"
 #include "base/format.h"
 #include "base/probes.h"
-#include "base/time.h"
 #include "libraries/librdmacm/addresses.h"
-#include "libraries/librdmacm/agent_link.h"
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/process.h"
 #include "management/cm/event_names.h"
 
 namespace verbena::rdmacm {

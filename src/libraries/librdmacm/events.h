@@ -2,14 +2,10 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <string>
-
-#include <rdma/rdma_cma.h>
 
 #include "base/failed_call.h"
 #include "base/result.h"
-#include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/identifier.h"
 
 // Functions of rdma_cma.h since the headers of the build (RDMACM_1.4, rdma-core 60 and later).

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/identifier.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstdlib>
-#include <unordered_set>
-#include <utility>
 
 #include "base/failed_call.h"
 #include "base/log.h"
@@ -63,26 +58,18 @@ bool Identifier::count_delivery(const protocol::CmEvent& message) {
     ++agents_events;
   }
   if (message.multicast != 0) {
-    const auto of_number = [&](const Membership& each) { return each.number == message.multicast; };
-    const auto found = std::find_if(memberships.begin(), memberships.end(), of_number);
-    if (found == memberships.end()) return false;
+    Membership* const found = find_membership(message.multicast);
+    if (found == nullptr) return false;
     ++found->delivered;
   }
   ++delivered;
   return true;
 }
 
-bool Identifier::has_all_events(uint32_t sent, uint32_t generation) {
-  const std::lock_guard lock(mutex);
-  return sent == 0 || (generation == agents_generation && sent == agents_events);
-}
-
 void Identifier::acknowledge(uint32_t membership) {
   const std::lock_guard lock(mutex);
   ++acknowledged;
-  for (Membership& each : memberships) {
-    if (membership != 0 && each.number == membership) ++each.acknowledged;
-  }
+  if (Membership* const found = find_membership(membership)) ++found->acknowledged;
   acknowledged_one.notify_all();
 }
 
@@ -96,26 +83,6 @@ void Identifier::wait_until_acknowledged(const char* call) {
       call, verbena::ptr(static_cast<rdma_cm_id*>(this)), delivered - acknowledged,
       delivered - acknowledged == 1 ? "" : "s");
   acknowledged_one.wait(lock, [&] { return acknowledged >= delivered; });
-}
-
-bool Identifier::was_told_by(uint32_t generation) {
-  const std::lock_guard lock(mutex);
-  return told_by == generation;
-}
-
-State Identifier::current_state() {
-  const std::lock_guard lock(mutex);
-  return state;
-}
-
-void Identifier::set_state(State next) {
-  const std::lock_guard lock(mutex);
-  state = next;
-}
-
-uint32_t IdentifierTable::draw_number() {
-  const std::lock_guard lock(mutex_);
-  return draw();
 }
 
 uint32_t IdentifierTable::draw() {
@@ -172,11 +139,6 @@ void IdentifierTable::add(Identifier& identifier) {
   for (const uint64_t key : identifier.keys) identifiers_[key] = &identifier;
 }
 
-void IdentifierTable::begin_removal(const Identifier& identifier) {
-  const std::lock_guard lock(mutex_);
-  ending_.insert(&identifier);
-}
-
 void IdentifierTable::remove(Identifier& identifier) {
   const std::lock_guard lock(mutex_);
   ending_.erase(&identifier);
@@ -202,11 +164,6 @@ Identifier* IdentifierTable::deliver(const protocol::CmEvent& event) {
   const auto found = identifiers_.find(Identifier::key(number, event.generation));
   if (found == identifiers_.end()) return nullptr;
   return found->second->count_delivery(event) ? found->second : nullptr;
-}
-
-bool IdentifierTable::empty() {
-  const std::lock_guard lock(mutex_);
-  return identifiers_.empty() && channels_.empty();
 }
 
 void IdentifierTable::for_each(const std::function<void(Identifier&)>& visit) {

@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <list>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
-#include <vector>
-
-#include <rdma/rdma_cma.h>
 
 #include "base/time.h"
-#include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/channel.h"
 #include "libraries/librdmacm/devices.h"
 
@@ -34,6 +26,7 @@ enum class State : uint8_t {
   kAddressResolved,
   kResolvingRoute,
   kResolved,
+  // From here to kConnected, the CM knows the connection.
   kConnecting,  // a REQ or SIDR_REQ was sent
   kResponded,   // the REP has arrived, and the application manages its own QP
   kRequested,   // passive: neither accepted nor rejected yet
@@ -95,14 +88,31 @@ class Identifier : public rdma_cm_id {
   void wait_until_acknowledged(const char* call);
   // Whether all events about this identifier that the agent of `generation` has sent were delivered. `sent`
   // is their number. Used when the identifier is destroyed.
-  bool has_all_events(uint32_t sent, uint32_t generation);
+  bool has_all_events(uint32_t sent, uint32_t generation) {
+    const std::lock_guard lock(mutex);
+    return sent == 0 || (generation == agents_generation && sent == agents_events);
+  }
 
   // Whether the last event that a restoration posted to this identifier is from the restoration at the agent
   // of `generation`.
-  bool was_told_by(uint32_t generation);
+  bool was_told_by(uint32_t generation) {
+    const std::lock_guard lock(mutex);
+    return told_by == generation;
+  }
 
-  State current_state();
-  void set_state(State state);
+  State current_state() {
+    const std::lock_guard lock(mutex);
+    return state;
+  }
+  void set_state(State next) {
+    const std::lock_guard lock(mutex);
+    state = next;
+  }
+  // Returns the membership of this number, or null. REQUIRES: `mutex` is held
+  Membership* find_membership(uint32_t wanted) {
+    const auto found = std::ranges::find(memberships, wanted, &Membership::number);
+    return found != memberships.end() ? &*found : nullptr;
+  }
 
   Process& process;
   std::shared_ptr<Channel> events;
@@ -139,8 +149,6 @@ class Identifier : public rdma_cm_id {
   uint32_t agents_generation = 0;
 };
 
-class Identifier;
-
 // The identifiers and event channels of a process, by the numbers that events carry. Thread-safe. The table's
 // lock is taken before an identifier's mutex. Under the table's lock, the agent gets no requests except those
 // that restore identifiers.
@@ -151,7 +159,10 @@ class IdentifierTable {
 
   // Returns a number that no live identifier or channel has, for a new identifier, channel or membership.
   // Numbers wrap around after two billion, which programs with a connection for each request reach.
-  uint32_t draw_number();
+  uint32_t draw_number() {
+    const std::lock_guard lock(mutex_);
+    return draw();
+  }
 
   void add(std::shared_ptr<Channel> channel);
   void remove(const Channel& channel);
@@ -167,7 +178,10 @@ class IdentifierTable {
   void add(Identifier& identifier);
   // Excludes the identifier from restorations, before the agent is asked to destroy it. Events still find the
   // identifier.
-  void begin_removal(const Identifier& identifier);
+  void begin_removal(const Identifier& identifier) {
+    const std::lock_guard lock(mutex_);
+    ending_.insert(&identifier);
+  }
   // Removes the identifier: events do not find it any more.
   void remove(Identifier& identifier);
   // Replaces a number that the dead agent assigned by a number of this process, so that the next agent can
@@ -180,7 +194,10 @@ class IdentifierTable {
   // destroyed, or the event's multicast membership has ended.
   Identifier* deliver(const protocol::CmEvent& event);
 
-  bool empty();
+  bool empty() {
+    const std::lock_guard lock(mutex_);
+    return identifiers_.empty() && channels_.empty();
+  }
   // Calls `visit` for every identifier except those whose removal has begun. No identifier is removed
   // meanwhile.
   void for_each(const std::function<void(Identifier&)>& visit);

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/events.h"
 
 namespace {
 
@@ -74,9 +69,7 @@ int leave(Identifier& identifier, const sockaddr* address) {
   [[maybe_unused]] const auto undelivered = identifier.events->take(is_its);
   {
     std::unique_lock lock(identifier.mutex);
-    const auto found =
-        std::find_if(identifier.memberships.begin(), identifier.memberships.end(),
-                     [&](const Membership& each) { return each.number == membership->number; });
+    const Membership* const found = identifier.find_membership(membership->number);
     identifier.acknowledged_one.wait(lock, [&] { return found->acknowledged >= found->delivered; });
   }
   forget(identifier, membership->number);

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/process.h"
 
-#include <cerrno>
-#include <utility>
-
 #include <pthread.h>
 
 #include "base/only_one.h"
 #include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/calls.h"
-#include "libraries/librdmacm/events.h"
 
 namespace verbena::rdmacm {
 namespace {
@@ -42,10 +38,7 @@ namespace {
 bool is_of(const CmEvent& event, Identifier& identifier) {
   const uint64_t key = Identifier::key(event.listener != 0 ? event.listener : event.id, event.generation);
   const std::lock_guard lock(identifier.mutex);
-  for (const uint64_t own : identifier.keys) {
-    if (own == key) return true;
-  }
-  return false;
+  return std::ranges::find(identifier.keys, key) != identifier.keys.end();
 }
 
 // Whether rdma_create_id(3) and the kernel know this port space.
@@ -91,22 +84,14 @@ Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context
         static_cast<unsigned>(space)));
   Process& process = Process::current();
   if (const auto any = process.devices.require_any(); !any) return fail(any.error().code);
-  std::shared_ptr<Channel> events;
-  if (channel != nullptr) {
-    auto given = process.identifiers.find(channel);
-    if (!given) return fail(given.error().code);
-    events = std::move(*given);
-  } else {
-    auto own = create_channel(process);
-    if (!own) return fail(own.error().code);
-    events = std::move(*own);
-  }
-  auto identifier = std::make_unique<Identifier>(process, events, context, space, type);
+  const auto events = channel != nullptr ? process.identifiers.find(channel) : create_channel(process);
+  if (!events) return fail(events.error().code);
+  auto identifier = std::make_unique<Identifier>(process, *events, context, space, type);
   identifier->synchronous = channel == nullptr;
   identifier->number = process.identifiers.draw_number();
   identifier->keys.push_back(Identifier::key(identifier->number, 0));
   if (const auto created = process.agent.create(*identifier); !created) {
-    if (channel == nullptr) destroy_channel(process, events);
+    if (channel == nullptr) destroy_channel(process, *events);
     return fail(created.error().code);
   }
   return identifier.release();
@@ -160,16 +145,6 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel) {
   return {};
 }
 
-namespace {
-
-Result<void> migrate_to(Identifier& identifier, const rdma_event_channel* channel) {
-  auto found = identifier.process.identifiers.find(channel);
-  if (!found) return fail(found.error().code);
-  return migrate(identifier, std::move(*found));
-}
-
-}  // namespace
-
 Result<Identifier*> adopt_request(Identifier& listener, const CmEvent& message) {
   Process& process = listener.process;
   auto request =
@@ -196,8 +171,8 @@ void abandon_request(Process& process, const CmEvent& message) {
   if (message.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
   protocol::CmIdRequest request{};
   request.id = message.id;
-  [[maybe_unused]] const auto destroyed = process.agent.call_agent_of<protocol::CmDestroyReply>(
-      message.generation, MessageType::kCmDestroyId, request);
+  [[maybe_unused]] const auto destroyed =
+      process.agent.call<protocol::CmDestroyReply>(MessageType::kCmDestroyId, request, message.generation);
 }
 
 }  // namespace verbena::rdmacm
@@ -214,10 +189,10 @@ ibv_qp_type type_of(rdma_port_space space) {
 }  // namespace
 
 VERBENA_ABI rdma_event_channel* rdma_create_event_channel() {
-  return answer_pointer([]() -> Result<rdma_event_channel*> {
-    auto channel = create_channel(Process::current());
-    if (!channel) return verbena::fail(channel.error().code);
-    return channel->get();
+  return answer_pointer([] {
+    return create_channel(Process::current()).map([](const auto& channel) -> rdma_event_channel* {
+      return channel.get();
+    });
   });
 }
 
@@ -256,7 +231,10 @@ VERBENA_ABI int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     if (was_synchronous && channel == nullptr)
       return because(EINVAL, "channel is null, and id is synchronous already");
     const std::shared_ptr<Channel> before = identifier.events;
-    const auto moved = channel == nullptr ? make_synchronous(identifier) : migrate_to(identifier, channel);
+    const auto moved = channel == nullptr
+                           ? make_synchronous(identifier)
+                           : identifier.process.identifiers.find(channel).and_then(
+                                 [&](const auto& found) { return migrate(identifier, found); });
     if (!moved) return moved.error().code;
     identifier.synchronous = channel == nullptr;
     if (was_synchronous) {

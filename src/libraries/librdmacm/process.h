@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-
-#include "base/result.h"
-#include "control/protocol/connection_messages.h"
 #include "libraries/librdmacm/agent_link.h"
-#include "libraries/librdmacm/devices.h"
-#include "libraries/librdmacm/identifier.h"
 
 namespace verbena::rdmacm {
 
@@ -26,8 +20,6 @@ class Process {
  private:
   Process() = default;
 };
-
-class Process;
 
 // Create and destroy an event channel, in this process and at the agent. create_channel() returns ENODEV if
 // there is no RDMA device.

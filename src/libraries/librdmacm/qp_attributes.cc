@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/librdmacm/qp_attributes.h"
 
-#include <cerrno>
-
 #include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/calls.h"
 
@@ -27,17 +25,7 @@ Facts facts_of(Identifier& identifier) {
 
 // Whether the CM knows the connection, that is, from the REQ on.
 bool in_connection(State state) {
-  switch (state) {
-    case State::kConnecting:
-    case State::kResponded:
-    case State::kFailed:
-    case State::kRequested:
-    case State::kAccepting:
-    case State::kConnected:
-      return true;
-    default:
-      return false;
-  }
+  return (state >= State::kConnecting && state <= State::kConnected) || state == State::kFailed;
 }
 
 // Whether there was a connection about which the kernel's CM gives no attributes any more.
@@ -195,17 +183,20 @@ int set(ibv_qp* qp, ibv_ece ece) {
   return error == EOPNOTSUPP ? 0 : error;
 }
 
-ibv_ece ece_of(const protocol::ConnectionParameters& parameters) {
+// Stores the options that the QP accepted.
+int store_options(Identifier& identifier, ibv_qp* qp) {
   ibv_ece ece{};
-  ece.vendor_id = parameters.ece_vendor;
-  ece.options = parameters.ece_options;
-  return ece;
+  if (const int error = query(qp, ece)) return error;
+  identifier.local_ece.options = ece.options;
+  return 0;
+}
+
+ibv_ece ece_of(const protocol::ConnectionParameters& parameters) {
+  return {.vendor_id = parameters.ece_vendor, .options = parameters.ece_options, .comp_mask = 0};
 }
 
 ibv_ece nothing_of(uint32_t vendor) {
-  ibv_ece ece{};
-  ece.vendor_id = vendor;
-  return ece;
+  return {.vendor_id = vendor, .options = 0, .comp_mask = 0};
 }
 
 }  // namespace
@@ -221,11 +212,7 @@ int begin_ece(Identifier& identifier, ibv_qp* qp) {
 }
 
 int note_local_ece(Identifier& identifier, ibv_qp* qp) {
-  if (identifier.peers.ece_vendor == 0) return 0;
-  ibv_ece ece{};
-  if (const int error = query(qp, ece)) return error;
-  identifier.local_ece.options = ece.options;
-  return 0;
+  return identifier.peers.ece_vendor != 0 ? store_options(identifier, qp) : 0;
 }
 
 int settle_ece(Identifier& identifier, const protocol::ConnectionParameters& answer) {
@@ -237,10 +224,7 @@ int settle_ece(Identifier& identifier, const protocol::ConnectionParameters& ans
 }
 
 int read_back_ece(Identifier& identifier) {
-  ibv_ece ece{};
-  if (const int error = query(identifier.qp, ece)) return error;
-  identifier.local_ece.options = ece.options;
-  return 0;
+  return store_options(identifier, identifier.qp);
 }
 
 }  // namespace verbena::rdmacm

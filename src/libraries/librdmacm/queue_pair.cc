@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma_cm_id::qp: librdmacm creates it with defaults for missing attributes, and moves it through its states.
 // The same for rdma_cm_id::srq.
-#include <cerrno>
-#include <cstring>
-#include <utility>
-
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -145,20 +141,22 @@ VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr*
   });
 }
 
-VERBENA_ABI void rdma_destroy_qp(rdma_cm_id* id) {
-  if (id == nullptr) return;
-  answer([&] {
-    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
-    if (id->qp == nullptr) return 0;
-    Identifier& identifier = Identifier::of(id);
-    ibv_destroy_qp(identifier.qp);
-    identifier.qp = nullptr;
-    destroy_completion_queues(identifier);
-    return 0;
-  });
-}
-
 namespace {
+
+// Destroys rdma_cm_id::qp or rdma_cm_id::srq, and the completion queues that librdmacm has provided for it.
+template <class Object>
+void destroy_member(rdma_cm_id* id, Object* rdma_cm_id::*member, int (*destroy)(Object*),
+                    const char* call = __builtin_FUNCTION()) {
+  if (id == nullptr) return;
+  const auto body = [&] {
+    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
+    if (id->*member == nullptr) return 0;
+    destroy(std::exchange(id->*member, nullptr));
+    destroy_completion_queues(Identifier::of(id));
+    return 0;
+  };
+  answer(body, call);
+}
 
 bool has(const ibv_srq_init_attr_ex& attributes, uint32_t bit, const void* object) {
   return (attributes.comp_mask & bit) != 0 && object != nullptr;
@@ -226,15 +224,10 @@ VERBENA_ABI int rdma_create_srq(rdma_cm_id* id, ibv_pd* domain, ibv_srq_init_att
   });
 }
 
+VERBENA_ABI void rdma_destroy_qp(rdma_cm_id* id) {
+  destroy_member(id, &rdma_cm_id::qp, ibv_destroy_qp);
+}
+
 VERBENA_ABI void rdma_destroy_srq(rdma_cm_id* id) {
-  if (id == nullptr) return;
-  answer([&] {
-    if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
-    if (id->srq == nullptr) return 0;
-    Identifier& identifier = Identifier::of(id);
-    ibv_destroy_srq(identifier.srq);
-    identifier.srq = nullptr;
-    destroy_completion_queues(identifier);
-    return 0;
-  });
+  destroy_member(id, &rdma_cm_id::srq, ibv_destroy_srq);
 }

@@ -2,7 +2,6 @@
 #include "libraries/rsockets/address.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace verbena::rsockets {
 namespace {
@@ -86,6 +85,25 @@ uint8_t version_of(int family) {
   return family == AF_INET ? 4 : 6;
 }
 
+void store_address(const Address& from, std::byte* to) {
+  if (from.family() == AF_INET) {
+    std::memcpy(to, &from.v4().sin_addr, 4);
+  } else {
+    std::memcpy(to, &from.v6().sin6_addr, 16);
+  }
+}
+
+Address load_address(const std::byte* from, int family, in_port_t port, uint32_t flow_info = 0) {
+  in_addr_t v4;
+  in6_addr v6;
+  if (family == AF_INET) {
+    std::memcpy(&v4, from, 4);
+    return Address::ipv4(v4, port);
+  }
+  std::memcpy(&v6, from, 16);
+  return Address::ipv6(v6, port, flow_info);
+}
+
 }  // namespace
 
 // Format: version, length, port; then the IPv4 address, or the flow label and the IPv6 address.
@@ -94,12 +112,8 @@ size_t DatagramHeader::encode(std::byte* to) const {
   to[0] = std::byte{version_of(source.family())};
   to[1] = std::byte(size());
   std::memcpy(to + 2, &port, 2);
-  if (source.family() == AF_INET) {
-    std::memcpy(to + 4, &source.v4().sin_addr, 4);
-  } else {
-    std::memcpy(to + 4, &source.v6().sin6_flowinfo, 4);
-    std::memcpy(to + 8, &source.v6().sin6_addr, 16);
-  }
+  if (source.family() == AF_INET6) std::memcpy(to + 4, &source.v6().sin6_flowinfo, 4);
+  store_address(source, to + (source.family() == AF_INET ? 4 : 8));
   return size();
 }
 
@@ -109,19 +123,11 @@ Result<DatagramHeader> DatagramHeader::decode(ConstBytes from) {
   const auto length = std::to_integer<unsigned>(from[1]);
   in_port_t port;
   std::memcpy(&port, &from[2], 2);
-  if (version == 4 && length == size(AF_INET)) {
-    in_addr_t address;
-    std::memcpy(&address, &from[4], 4);
-    return DatagramHeader{Address::ipv4(address, port)};
-  }
-  if (version == 6 && length == size(AF_INET6) && from.size() >= length) {
-    uint32_t flow_info;
-    in6_addr address;
-    std::memcpy(&flow_info, &from[4], 4);
-    std::memcpy(&address, &from[8], 16);
-    return DatagramHeader{Address::ipv6(address, port, flow_info)};
-  }
-  return fail(EPROTO);
+  if (version == 4 && length == size(AF_INET)) return DatagramHeader{load_address(&from[4], AF_INET, port)};
+  if (version != 6 || length != size(AF_INET6) || from.size() < length) return fail(EPROTO);
+  uint32_t flow_info;
+  std::memcpy(&flow_info, &from[4], 4);
+  return DatagramHeader{load_address(&from[8], AF_INET6, port, flow_info)};
 }
 
 // Format: tag, version, kind, length, a reserved byte, the queue pair number, then the address.
@@ -132,11 +138,7 @@ size_t UdpHeader::encode(std::byte* to) const {
   to[6] = std::byte(size());
   to[7] = std::byte{0};
   store_be(to + 8, qpn & 0xffffffu);
-  if (source.family() == AF_INET) {
-    std::memcpy(to + 12, &source.v4().sin_addr, 4);
-  } else {
-    std::memcpy(to + 12, &source.v6().sin6_addr, 16);
-  }
+  store_address(source, to + 12);
   return size();
 }
 
@@ -149,15 +151,7 @@ Result<UdpHeader> UdpHeader::decode(ConstBytes from, int family) {
   header.kind = static_cast<Kind>(from[5]);
   if (header.kind != Kind::kData && header.kind != Kind::kControl) return fail(EPROTO);
   header.qpn = load_be<uint32_t>(&from[8]) & 0xffffffu;
-  if (family == AF_INET) {
-    in_addr_t address;
-    std::memcpy(&address, &from[12], 4);
-    header.source = Address::ipv4(address, 0);
-  } else {
-    in6_addr address;
-    std::memcpy(&address, &from[12], 16);
-    header.source = Address::ipv6(address, 0);
-  }
+  header.source = load_address(&from[12], family, 0);
   return header;
 }
 

@@ -26,34 +26,34 @@ class Buffers {
   std::byte* data() const { return left_ == 0 ? nullptr : static_cast<std::byte*>(piece_->iov_base) + at_; }
   size_t in_a_row() const { return left_ == 0 ? 0 : piece_->iov_len - at_; }
 
-  // Advances the cursor. REQUIRES: bytes <= in_a_row()
+  // skip() advances the cursor. read() also copies the bytes to `to`; write() also copies bytes from `from`
+  // into the buffers. REQUIRES: bytes <= size()
   void skip(size_t bytes) {
-    at_ += bytes;
-    bytes_ -= bytes;
-    settle();
+    for_parts(bytes, [](size_t, size_t) {});
   }
-  // read() copies bytes from the buffers to `to`; write() copies bytes from `from` into the buffers. Both
-  // advance the cursor. REQUIRES: bytes <= size()
   void read(void* to, size_t bytes) {
-    for (auto* at = static_cast<std::byte*>(to); bytes > 0;) {
-      const size_t part = std::min(bytes, in_a_row());
-      copy_bulk(at, data(), part);
-      skip(part);
-      at += part;
-      bytes -= part;
-    }
+    for_parts(bytes,
+              [&](size_t done, size_t part) { copy_bulk(static_cast<std::byte*>(to) + done, data(), part); });
   }
   void write(const void* from, size_t bytes) {
-    for (const auto* at = static_cast<const std::byte*>(from); bytes > 0;) {
-      const size_t part = std::min(bytes, in_a_row());
-      copy_bulk(data(), at, part);
-      skip(part);
-      at += part;
-      bytes -= part;
-    }
+    for_parts(bytes, [&](size_t done, size_t part) {
+      copy_bulk(data(), static_cast<const std::byte*>(from) + done, part);
+    });
   }
 
  private:
+  // Calls action(done, part) for each part of the next `bytes` bytes that lies in one buffer, and skips it.
+  template <class Action>
+  void for_parts(size_t bytes, Action action) {
+    for (size_t done = 0; done < bytes;) {
+      const size_t part = std::min(bytes - done, in_a_row());
+      action(done, part);
+      at_ += part;
+      bytes_ -= part;
+      settle();
+      done += part;
+    }
+  }
   void settle() {
     while (left_ > 0 && at_ == piece_->iov_len) {
       ++piece_;

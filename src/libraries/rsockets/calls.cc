@@ -2,19 +2,13 @@
 // The C ABI of rsockets (rsocket(7)).
 #include "libraries/librdmacm/calls.h"
 
-#include <cerrno>
 #include <cstdarg>
 
-#include <fcntl.h>
 #include <rdma/rsocket.h>
 #include <unistd.h>
 
-#include "libraries/rsockets/address.h"
-#include "libraries/rsockets/buffers.h"
 #include "libraries/rsockets/datagram.h"
 #include "libraries/rsockets/event_set.h"
-#include "libraries/rsockets/socket.h"
-#include "libraries/rsockets/socket_table.h"
 #include "libraries/rsockets/stream.h"
 
 namespace verbena::rsockets {
@@ -34,45 +28,34 @@ Number call(int number, Body&& body, const char* name = __builtin_FUNCTION()) {
 }
 
 // Whether the buffer list is valid for sendmsg(2): at most IOV_MAX buffers.
-bool is_sensible(const iovec* pieces, size_t count) {
-  return count <= static_cast<size_t>(IOV_MAX) && (pieces != nullptr || count == 0);
+bool is_sensible(std::span<const iovec> pieces) {
+  return pieces.size() <= static_cast<size_t>(IOV_MAX) && (pieces.data() != nullptr || pieces.empty());
 }
 
-ssize_t receive_by(int number, const iovec* pieces, size_t count, int flags, Address* source,
+// A list of one buffer.
+std::array<iovec, 1> one(const void* buffer, size_t length) {
+  return {{{const_cast<void*>(buffer), length}}};
+}
+
+ssize_t receive_by(int number, std::span<const iovec> pieces, int flags, Address* source = nullptr,
                    const char* name = __builtin_FUNCTION()) {
-  return call<ssize_t>(
-      number,
-      [&](Socket& socket) -> Result<size_t> {
-        if (!is_sensible(pieces, count)) return fail(EINVAL);
-        return socket.receive(Buffers(pieces, count), flags, source);
-      },
-      name);
+  const auto receive = [&](Socket& socket) -> Result<size_t> {
+    if (!is_sensible(pieces)) return fail(EINVAL);
+    return socket.receive(Buffers(pieces.data(), pieces.size()), flags, source);
+  };
+  return call<ssize_t>(number, receive, name);
 }
 
-ssize_t receive_by(int number, void* buffer, size_t length, int flags, Address* source = nullptr,
-                   const char* name = __builtin_FUNCTION()) {
-  const iovec all{buffer, length};
-  return receive_by(number, &all, 1, flags, source, name);
-}
-
-ssize_t send_by(int number, const iovec* pieces, size_t count, int flags, const sockaddr* to,
-                socklen_t to_length, const char* name = __builtin_FUNCTION()) {
-  return call<ssize_t>(
-      number,
-      [&](Socket& socket) -> Result<size_t> {
-        if (!is_sensible(pieces, count)) return fail(EINVAL);
-        if (to == nullptr) return socket.send(Buffers(pieces, count), flags, nullptr);
-        const auto address = Address::from(to, to_length);
-        if (!address) return fail(address.error().code);
-        return socket.send(Buffers(pieces, count), flags, &*address);
-      },
-      name);
-}
-
-ssize_t send_by(int number, const void* buffer, size_t length, int flags, const sockaddr* to = nullptr,
+ssize_t send_by(int number, std::span<const iovec> pieces, int flags, const sockaddr* to = nullptr,
                 socklen_t to_length = 0, const char* name = __builtin_FUNCTION()) {
-  const iovec all{const_cast<void*>(buffer), length};
-  return send_by(number, &all, 1, flags, to, to_length, name);
+  const auto send = [&](Socket& socket) -> Result<size_t> {
+    if (!is_sensible(pieces)) return fail(EINVAL);
+    const Buffers from(pieces.data(), pieces.size());
+    if (to == nullptr) return socket.send(from, flags, nullptr);
+    const auto address = Address::from(to, to_length);
+    return address ? socket.send(from, flags, &*address) : fail(address.error().code);
+  };
+  return call<ssize_t>(number, send, name);
 }
 
 Result<std::shared_ptr<Socket>> make(int domain, int type, int protocol) {
@@ -85,10 +68,27 @@ Result<std::shared_ptr<Socket>> make(int domain, int type, int protocol) {
 
 Result<int> enter(std::shared_ptr<Socket> socket) {
   const int number = socket->number();
-  if (auto inserted = SocketTable::instance().insert(std::move(socket)); !inserted) {
-    return fail(inserted.error().code);
-  }
-  return number;
+  return SocketTable::instance().insert(std::move(socket)).map([&] { return number; });
+}
+
+// Calls the method with an address that the program gives.
+int call_with_address(int number, Result<void> (Socket::*method)(const Address&), const sockaddr* address,
+                      socklen_t length, const char* name = __builtin_FUNCTION()) {
+  const auto body = [&](Socket& socket) {
+    return Address::from(address, length).and_then([&](const Address& where) {
+      return (socket.*method)(where);
+    });
+  };
+  return call(number, body, name);
+}
+
+// Copies the address that the method returns to the program.
+int call_for_address(int number, Result<Address> (Socket::*method)(), sockaddr* address, socklen_t* length,
+                     const char* name = __builtin_FUNCTION()) {
+  const auto body = [&](Socket& socket) {
+    return (socket.*method)().map([&](const Address& found) { found.copy_to(address, length); });
+  };
+  return call(number, body, name);
 }
 
 }  // namespace
@@ -98,19 +98,11 @@ using namespace verbena;
 using namespace verbena::rsockets;
 
 VERBENA_ABI int rsocket(int domain, int type, int protocol) {
-  return rdmacm::answer_number([&]() -> Result<int> {
-    auto socket = make(domain, type, protocol);
-    if (!socket) return fail(socket.error().code);
-    return enter(std::move(*socket));
-  });
+  return rdmacm::answer_number([&] { return make(domain, type, protocol).and_then(enter); });
 }
 
 VERBENA_ABI int rbind(int number, const sockaddr* address, socklen_t length) {
-  return call(number, [&](Socket& socket) -> Result<void> {
-    const auto where = Address::from(address, length);
-    if (!where) return fail(where.error().code);
-    return socket.bind(*where);
-  });
+  return call_with_address(number, &Socket::bind, address, length);
 }
 
 VERBENA_ABI int rlisten(int number, int backlog) {
@@ -129,11 +121,7 @@ VERBENA_ABI int raccept(int number, sockaddr* address, socklen_t* length) {
 }
 
 VERBENA_ABI int rconnect(int number, const sockaddr* address, socklen_t length) {
-  return call(number, [&](Socket& socket) -> Result<void> {
-    const auto where = Address::from(address, length);
-    if (!where) return fail(where.error().code);
-    return socket.connect(*where);
-  });
+  return call_with_address(number, &Socket::connect, address, length);
 }
 
 VERBENA_ABI int rshutdown(int number, int how) {
@@ -154,14 +142,14 @@ VERBENA_ABI int rclose(int number) {
 }
 
 VERBENA_ABI ssize_t rrecv(int number, void* buffer, size_t length, int flags) {
-  return receive_by(number, buffer, length, flags);
+  return receive_by(number, one(buffer, length), flags);
 }
 
 VERBENA_ABI ssize_t rrecvfrom(int number, void* buffer, size_t length, int flags, sockaddr* source,
                               socklen_t* source_length) {
   Address from;
   const bool wanted = source != nullptr && source_length != nullptr;
-  const ssize_t received = receive_by(number, buffer, length, flags, wanted ? &from : nullptr);
+  const ssize_t received = receive_by(number, one(buffer, length), flags, wanted ? &from : nullptr);
   if (received >= 0 && wanted && from.family() != 0) from.copy_to(source, source_length);
   return received;
 }
@@ -170,7 +158,7 @@ VERBENA_ABI ssize_t rrecvmsg(int number, msghdr* message, int flags) {
   Address from;
   const bool wanted = message->msg_name != nullptr;
   const ssize_t received =
-      receive_by(number, message->msg_iov, message->msg_iovlen, flags, wanted ? &from : nullptr);
+      receive_by(number, {message->msg_iov, message->msg_iovlen}, flags, wanted ? &from : nullptr);
   if (received < 0) return received;
   if (wanted) from.copy_to(static_cast<sockaddr*>(message->msg_name), &message->msg_namelen);
   message->msg_controllen = 0;
@@ -179,20 +167,20 @@ VERBENA_ABI ssize_t rrecvmsg(int number, msghdr* message, int flags) {
 }
 
 VERBENA_ABI ssize_t rread(int number, void* buffer, size_t length) {
-  return receive_by(number, buffer, length, 0);
+  return receive_by(number, one(buffer, length), 0);
 }
 
 VERBENA_ABI ssize_t rreadv(int number, const iovec* pieces, int count) {
-  return receive_by(number, pieces, static_cast<size_t>(count), 0, nullptr);
+  return receive_by(number, {pieces, static_cast<size_t>(count)}, 0);
 }
 
 VERBENA_ABI ssize_t rsend(int number, const void* buffer, size_t length, int flags) {
-  return send_by(number, buffer, length, flags);
+  return send_by(number, one(buffer, length), flags);
 }
 
 VERBENA_ABI ssize_t rsendto(int number, const void* buffer, size_t length, int flags, const sockaddr* to,
                             socklen_t to_length) {
-  return send_by(number, buffer, length, flags, to, to_length);
+  return send_by(number, one(buffer, length), flags, to, to_length);
 }
 
 VERBENA_ABI ssize_t rsendmsg(int number, const msghdr* message, int flags) {
@@ -200,34 +188,24 @@ VERBENA_ABI ssize_t rsendmsg(int number, const msghdr* message, int flags) {
     errno = EOPNOTSUPP;
     return -1;
   }
-  return send_by(number, message->msg_iov, message->msg_iovlen, flags,
+  return send_by(number, {message->msg_iov, message->msg_iovlen}, flags,
                  static_cast<const sockaddr*>(message->msg_name), message->msg_namelen);
 }
 
 VERBENA_ABI ssize_t rwrite(int number, const void* buffer, size_t length) {
-  return send_by(number, buffer, length, 0);
+  return send_by(number, one(buffer, length), 0);
 }
 
 VERBENA_ABI ssize_t rwritev(int number, const iovec* pieces, int count) {
-  return send_by(number, pieces, static_cast<size_t>(count), 0, nullptr, 0);
+  return send_by(number, {pieces, static_cast<size_t>(count)}, 0);
 }
 
 VERBENA_ABI int rgetpeername(int number, sockaddr* address, socklen_t* length) {
-  return call(number, [&](Socket& socket) -> Result<void> {
-    const auto peer = socket.peer_address();
-    if (!peer) return fail(peer.error().code);
-    peer->copy_to(address, length);
-    return {};
-  });
+  return call_for_address(number, &Socket::peer_address, address, length);
 }
 
 VERBENA_ABI int rgetsockname(int number, sockaddr* address, socklen_t* length) {
-  return call(number, [&](Socket& socket) -> Result<void> {
-    const auto own = socket.local_address();
-    if (!own) return fail(own.error().code);
-    own->copy_to(address, length);
-    return {};
-  });
+  return call_for_address(number, &Socket::local_address, address, length);
 }
 
 VERBENA_ABI int rsetsockopt(int number, int level, int name, const void* value, socklen_t length) {

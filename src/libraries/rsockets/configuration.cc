@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/rsockets/configuration.h"
 
-#include <algorithm>
 #include <fstream>
-#include <optional>
 #include <string>
 
 #include "base/only_one.h"
 #include "libraries/rsockets/flow_control.h"
-#include "libraries/rsockets/stream_protocol.h"
 
 namespace verbena::rsockets {
 namespace {

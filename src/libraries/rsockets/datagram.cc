@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/rsockets/datagram.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 
 #include "base/log.h"
 #include "base/plain_calls.h"
-#include "libraries/rsockets/waiting.h"
 
 namespace verbena::rsockets {
 namespace {
@@ -73,15 +68,11 @@ Result<void> Datagram::connect(const Address& address) {
   if (!found) return fail(found.error().code);
   if (::connect(udp_.get(), address.get(), address.size()) != 0) return fail(errno);
   connected_ = *found;
-  return hear_only_peer();
-}
-
-// Accepts datagrams only from the connected peer. The kernel filters the UDP socket. The address has no
-// scope, because headers contain none.
-Result<void> Datagram::hear_only_peer() {
   const auto peer = peer_address();
   if (!peer) return fail(peer.error().code);
-  const std::lock_guard lock(poll_mutex_);
+  // Accepts datagrams only from the connected peer. The kernel filters the UDP socket. The address has no
+  // scope, because headers contain none.
+  const std::lock_guard poll_lock(poll_mutex_);
   heard_ = peer->family() == AF_INET6 ? Address::ipv6(peer->v6().sin6_addr, peer->port()) : *peer;
   return {};
 }
@@ -245,12 +236,8 @@ Result<size_t> Datagram::receive(Buffers into, int flags, Address* source) {
   if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) return fail(EOPNOTSUPP);
   if (auto started = start(); !started) return fail(started.error().code);
   const bool waits = may_block(flags);
-  std::unique_lock turn(receive_mutex_, std::defer_lock);
-  if (waits) {
-    turn.lock();
-  } else if (!turn.try_lock()) {
-    return fail(EAGAIN);
-  }
+  const auto lock_of_readers = turn(receive_mutex_, waits);
+  if (!lock_of_readers) return fail(EAGAIN);
   for (;;) {
     {
       const std::lock_guard lock(poll_mutex_);

@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
-#include "base/own_fd.h"
-#include "base/result.h"
-#include "libraries/rsockets/address.h"
 #include "libraries/rsockets/datagram_qp.h"
-#include "libraries/rsockets/service.h"
-#include "libraries/rsockets/socket.h"
 
 namespace verbena::rsockets {
 
@@ -132,7 +120,6 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
 
   // REQUIRES: mutex_ is held
   Result<Destination*> destination(const Address& address);
-  Result<void> hear_only_peer();
   Result<DatagramQp*> queue_pair(const Address& local);
   Result<size_t> send_udp(const Destination& to, UdpHeader::Kind kind, Buffers payload, int flags);
   void learn(Destination& destination, uint32_t number);

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/rsockets/datagram_qp.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <mutex>
 #include <optional>
-#include <utility>
 
 #include <fcntl.h>
 
@@ -43,10 +38,6 @@ Result<std::shared_ptr<PathQuery>> PathQuery::start(Service& service, const Addr
   Address destination = to;
   if (::rdma_resolve_addr(query->id_, source.get(), destination.get(), kTimeout) != 0) return fail(errno);
   return query;
-}
-
-PathQuery::~PathQuery() {
-  if (id_ != nullptr) ::rdma_destroy_id(id_);
 }
 
 void PathQuery::on_cm_event(const rdma_cm_event& event) {
@@ -143,7 +134,6 @@ Result<void> DatagramQp::open(Service& service, const Sizes& sizes) {
 // Finds the device for 127.0.0.1 or ::1, which belong to no device: resolves the address. The identifier
 // leaves the service's channel meanwhile, so that this call waits for the result.
 Result<void> DatagramQp::find_loopback_device(Service& service, Address address) {
-  constexpr int kTimeout = 2000;  // milliseconds
   if (::rdma_migrate_id(id_, nullptr) != 0) return fail(errno);
   if (::rdma_resolve_addr(id_, nullptr, address.get(), kTimeout) != 0) return fail(errno);
   if (::rdma_migrate_id(id_, service.channel()) != 0) return fail(errno);
@@ -257,10 +247,6 @@ void DatagramQp::receive(const ibv_wc& completion, const Arrived& arrived) {
   } else {
     give_back(slot);
   }
-}
-
-void DatagramQp::arm() {
-  ibv_req_notify_cq(queue_.get(), 0);
 }
 
 void DatagramQp::take_event(bool again) {

@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <functional>
-#include <memory>
-#include <vector>
 
-#include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
-
-#include "base/result.h"
-#include "base/spin_lock.h"
-#include "libraries/rsockets/address.h"
-#include "libraries/rsockets/buffers.h"
 #include "libraries/rsockets/service.h"
 #include "libraries/rsockets/socket.h"
 #include "libraries/rsockets/verbs_handles.h"
@@ -36,7 +25,9 @@ class PathQuery final : public CmHandler {
   // Starts a query. If start() returns an error, `answer` is not called.
   static Result<std::shared_ptr<PathQuery>> start(Service& service, const Address& from, const Address& to,
                                                   Answer answer);
-  ~PathQuery() override;
+  ~PathQuery() override {
+    if (id_ != nullptr) ::rdma_destroy_id(id_);
+  }
   PathQuery(const PathQuery&) = delete;
   PathQuery& operator=(const PathQuery&) = delete;
 
@@ -79,7 +70,7 @@ class DatagramQp final : public CmHandler {
   // for each datagram. The payload stays valid until the callee returns the slot with give_back().
   void poll(const Arrived& arrived);
   void give_back(uint32_t slot);
-  void arm();
+  void arm() { ibv_req_notify_cq(queue_.get(), 0); }
   void take_event(bool again);
 
  private:

@@ -2,23 +2,12 @@
 // rpoll(), rselect() and repoll_*(), for rsockets and plain descriptors mixed.
 #include "libraries/rsockets/event_set.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <deque>
-#include <utility>
-#include <vector>
-
-#include <fcntl.h>
-#include <poll.h>
 #include <rdma/rsocket.h>
-#include <sys/eventfd.h>
 
 #include "base/cancellation_off.h"
 #include "base/mutex_at_fork.h"
 #include "base/plain_calls.h"
 #include "libraries/librdmacm/calls.h"
-#include "libraries/rsockets/configuration.h"
-#include "libraries/rsockets/socket_table.h"
 
 namespace verbena::rsockets {
 namespace {
@@ -27,10 +16,7 @@ constexpr short kReading = POLLIN | POLLRDNORM;
 constexpr short kWriting = POLLOUT | POLLWRNORM;
 
 Interest interest_in(short events) {
-  Interest interest = 0;
-  if ((events & kReading) != 0) interest |= POLLIN;
-  if ((events & kWriting) != 0) interest |= POLLOUT;
-  return interest;
+  return ((events & kReading) != 0 ? POLLIN : 0) | ((events & kWriting) != 0 ? POLLOUT : 0);
 }
 
 // Converts ready conditions to the event bits that the program asked for.
@@ -62,24 +48,18 @@ Result<int> PollSet::wait(TimePoint deadline) {
 }
 
 int PollSet::check() {
-  int count = check_plain();
+  int count = plain_.empty() ? 0 : std::max(plain_poll(plain_.data(), plain_.size(), 0), 0);
+  auto plain = plain_.begin();
   for (size_t i = 0; i < wanted_.size(); ++i) {
-    if (!sockets_[i]) continue;
     pollfd& one = wanted_[i];
+    if (!sockets_[i]) {
+      one.revents = (plain++)->revents;
+      continue;
+    }
     one.revents = answer_to(one.events, sockets_[i]->ready(interest_in(one.events)));
     count += one.revents != 0;
   }
   return count;
-}
-
-int PollSet::check_plain() {
-  if (plain_.empty()) return 0;
-  const int count = plain_poll(plain_.data(), plain_.size(), 0);
-  auto from = plain_.begin();
-  for (size_t i = 0; i < wanted_.size(); ++i) {
-    if (!sockets_[i]) wanted_[i].revents = (from++)->revents;
-  }
-  return std::max(count, 0);
 }
 
 Result<int> PollSet::sleep(TimePoint deadline) {
@@ -91,43 +71,34 @@ Result<int> PollSet::sleep(TimePoint deadline) {
     waiters.emplace_back(sockets_[i]->waiters(), *waker, interest_in(wanted_[i].events) | POLLERR | POLLHUP);
   }
   for (;;) {
-    if (!arm()) {
-      prepare(waker->fd());
+    if (!arm(waker->fd())) {
       {
         const CancellationAllowed asleep;
         if (plain_poll(asleep_.data(), asleep_.size(), sleep_time(deadline)) < 0) return fail(errno);
       }
       if (asleep_[0].revents != 0) waker->reset();
-      take_events();
+      for (size_t i = 0; i < wanted_.size(); ++i) {
+        if (sockets_[i] && asleep_[i + 1].revents != 0) sockets_[i]->take_event();
+      }
     }
     if (const int count = check(); count != 0) return count;
     if (MonotonicClock::now() >= deadline) return 0;
   }
 }
 
-// Arms notifications. True if something is ready already.
-bool PollSet::arm() {
-  for (size_t i = 0; i < wanted_.size(); ++i) {
-    if (!sockets_[i]) continue;
-    const short events = wanted_[i].events;
-    if (answer_to(events, sockets_[i]->arm(interest_in(events))) != 0) return true;
-  }
-  return false;
-}
-
-void PollSet::prepare(int waker) {
+// Arms notifications, and lists the descriptors to poll. Returns true if something is ready already.
+bool PollSet::arm(int waker) {
   asleep_.assign(1, {waker, POLLIN, 0});
   for (size_t i = 0; i < wanted_.size(); ++i) {
-    const auto& socket = sockets_[i];
-    asleep_.push_back({socket ? socket->event_descriptor() : wanted_[i].fd,
-                       socket ? static_cast<short>(POLLIN) : wanted_[i].events, 0});
+    const pollfd& one = wanted_[i];
+    if (!sockets_[i]) {
+      asleep_.push_back({one.fd, one.events, 0});
+      continue;
+    }
+    if (answer_to(one.events, sockets_[i]->arm(interest_in(one.events))) != 0) return true;
+    asleep_.push_back({sockets_[i]->event_descriptor(), POLLIN, 0});
   }
-}
-
-void PollSet::take_events() {
-  for (size_t i = 0; i < wanted_.size(); ++i) {
-    if (sockets_[i] && asleep_[i + 1].revents != 0) sockets_[i]->take_event();
-  }
+  return false;
 }
 
 namespace {
@@ -241,60 +212,39 @@ TimePoint deadline_in(const timeval& time) {
   return MonotonicClock::now() + std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
 }
 
-// Converts between the three sets of select(2) and a list for poll(2).
-class SelectSets {
- public:
-  SelectSets(fd_set* reading, fd_set* writing, fd_set* exceptions)
-      : reading_(reading), writing_(writing), exceptions_(exceptions) {}
-
-  std::vector<pollfd> wanted(int end) const {
-    std::vector<pollfd> list;
-    for (int fd = 0; fd < end; ++fd) {
-      short events = 0;
-      if (has(reading_, fd)) events |= POLLIN;
-      if (has(writing_, fd)) events |= POLLOUT;
-      if (has(exceptions_, fd)) events |= POLLPRI;
-      if (events != 0) list.push_back({fd, events, 0});
-    }
-    return list;
-  }
-
-  // Fills the sets from the list, and returns the number of bits set.
-  int answer(const std::vector<pollfd>& list) {
-    for (fd_set* set : {reading_, writing_, exceptions_}) {
-      if (set != nullptr) FD_ZERO(set);
-    }
-    int count = 0;
-    for (const pollfd& one : list) {
-      if ((one.events & POLLIN) != 0) count += set(reading_, one, POLLIN | POLLHUP | POLLERR);
-      if ((one.events & POLLOUT) != 0) count += set(writing_, one, POLLOUT | POLLERR);
-      if ((one.events & POLLPRI) != 0) count += set(exceptions_, one, POLLPRI | POLLHUP | POLLERR);
-    }
-    return count;
-  }
-
- private:
-  static bool has(const fd_set* set, int fd) { return set != nullptr && FD_ISSET(fd, set); }
-  static int set(fd_set* to, const pollfd& one, int bits) {
-    if ((one.revents & bits) == 0) return 0;
-    FD_SET(one.fd, to);
-    return 1;
-  }
-
-  fd_set* reading_;
-  fd_set* writing_;
-  fd_set* exceptions_;
+// One of the three sets of select(2): the events of poll(2) that it asks for, and those that it reports.
+struct SelectSet {
+  fd_set* set;  // may be null
+  short asked;
+  short reported;
 };
 
-Result<int> select(int end, SelectSets sets, TimePoint deadline) {
+// Waits as select(2) does, and returns the number of bits set.
+Result<int> select(int end, std::span<const SelectSet> sets, TimePoint deadline) {
   if (end < 0) return fail(EINVAL);
-  std::vector<pollfd> list = sets.wanted(std::min(end, FD_SETSIZE));
-  const auto count = PollSet(list).wait(deadline);
-  if (!count) return count;
-  for (const pollfd& one : list) {
-    if ((one.revents & POLLNVAL) != 0) return fail(EBADF);
+  std::vector<pollfd> list;
+  for (int fd = 0; fd < std::min(end, FD_SETSIZE); ++fd) {
+    short events = 0;
+    for (const SelectSet& each : sets) {
+      if (each.set != nullptr && FD_ISSET(fd, each.set)) events |= each.asked;
+    }
+    if (events != 0) list.push_back({fd, events, 0});
   }
-  return sets.answer(list);
+  const auto ready = PollSet(list).wait(deadline);
+  if (!ready) return ready;
+  if (std::ranges::any_of(list, [](const pollfd& one) { return (one.revents & POLLNVAL) != 0; }))
+    return fail(EBADF);
+  int count = 0;
+  for (const SelectSet& each : sets) {
+    if (each.set == nullptr) continue;
+    FD_ZERO(each.set);
+    for (const pollfd& one : list) {
+      if ((one.events & each.asked) == 0 || (one.revents & each.reported) == 0) continue;
+      FD_SET(one.fd, each.set);
+      ++count;
+    }
+  }
+  return count;
 }
 
 }  // namespace
@@ -315,7 +265,10 @@ VERBENA_ABI int rselect(int end, fd_set* reading, fd_set* writing, fd_set* excep
       if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return fail(EINVAL);
       deadline = rsockets::deadline_in(*timeout);
     }
-    return rsockets::select(end, {reading, writing, exceptions}, deadline);
+    const rsockets::SelectSet sets[] = {{reading, POLLIN, POLLIN | POLLHUP | POLLERR},
+                                        {writing, POLLOUT, POLLOUT | POLLERR},
+                                        {exceptions, POLLPRI, POLLPRI | POLLHUP | POLLERR}};
+    return rsockets::select(end, sets, deadline);
   });
 }
 

@@ -2,17 +2,12 @@
 #pragma once
 
 #include <map>
-#include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include <poll.h>
 #include <sys/epoll.h>
 
-#include "base/own_fd.h"
-#include "base/result.h"
-#include "base/time.h"
 #include "libraries/rsockets/socket.h"
 
 namespace verbena::rsockets {
@@ -30,11 +25,8 @@ class PollSet {
 
  private:
   int check();
-  int check_plain();
   Result<int> sleep(TimePoint deadline);
-  bool arm();
-  void prepare(int waker);
-  void take_events();
+  bool arm(int waker);
 
   std::span<pollfd> wanted_;
   std::vector<std::shared_ptr<Socket>> sockets_;  // null for plain descriptors

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstdint>
 #include <vector>
 
 #include "libraries/rsockets/stream_protocol.h"
@@ -27,8 +24,7 @@ class SendWindow {
 
   // Whether a message may be sent. Exact for the sender, a hint for other threads.
   bool may_send() const {
-    return has_room() && sent_.load(std::memory_order_relaxed) != limit_.load(std::memory_order_acquire) &&
-           has_buffer_.load(std::memory_order_acquire) != 0;
+    return has_room() && has_credit() && has_buffer_.load(std::memory_order_acquire) != 0;
   }
   // Whether a WRITE into mapped memory may be posted: the send queue has a free entry, and the send ring has
   // kSendLowWater free bytes. A WRITE needs no buffer and no credit of the peer.
@@ -61,7 +57,7 @@ class SendWindow {
     current_.address += part.length;
     current_.length -= part.length;
     if (current_.length == 0) has_buffer_.fetch_sub(1, std::memory_order_acq_rel);
-    sent_.store(static_cast<uint16_t>(sent_.load(std::memory_order_relaxed) + 1), std::memory_order_relaxed);
+    take_credit();
     return part;
   }
   // Sender: takes a credit for a message without a buffer, such as the announcement of a mapped buffer.
@@ -127,17 +123,13 @@ class SendRing {
  public:
   explicit SendRing(uint32_t bytes) : bytes_(bytes) {}
 
-  struct Place {
-    std::array<RingPiece, 2> pieces;  // the second is empty unless the place wraps around
-    uint32_t count;
-  };
-
-  // Takes the next `length` bytes of the ring. REQUIRES: 0 < length <= the ring's size
-  Place take(uint32_t length) {
+  // Takes the next `length` bytes of the ring. The second piece is empty unless they wrap around. REQUIRES: 0
+  // < length <= the ring's size
+  std::array<RingPiece, 2> take(uint32_t length) {
     const uint32_t first = std::min(length, bytes_ - at_);
-    Place place{{{{at_, first}, {0, length - first}}}, length == first ? 1u : 2u};
+    const std::array<RingPiece, 2> pieces{{{at_, first}, {0, length - first}}};
     at_ = (at_ + length) % bytes_;
-    return place;
+    return pieces;
   }
 
  private:

@@ -2,15 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
-#include <deque>
 #include <mutex>
-#include <optional>
 #include <vector>
 
-#include <infiniband/verbs.h>
-
-#include "base/result.h"
 #include "libraries/rsockets/stream_protocol.h"
 #include "libraries/rsockets/verbs_handles.h"
 
@@ -46,12 +40,11 @@ class LocalIomaps {
     Region region;
     std::optional<uint32_t> index;  // in the peer's table; nullopt without PROT_WRITE
     uint64_t offset;
+    bool is_news;  // waits to be announced
   };
-  std::optional<uint32_t> free_place(uint32_t places) const;
 
   std::mutex mutex_;
   std::vector<Mapping> mappings_;
-  std::deque<uint32_t> news_;  // indexes of entries to announce
   std::atomic<uint32_t> news_count_{0};
 };
 

@@ -2,7 +2,6 @@
 #include "libraries/rsockets/service.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <exception>
 
@@ -59,27 +58,25 @@ Result<void> Service::open() {
   channel_ = ::rdma_create_event_channel();
   if (channel_ == nullptr) return fail(errno);
   ::fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
-  for (const int fd : {wakeup_.get(), channel_->fd}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      const int code = errno;
-      ::rdma_destroy_event_channel(channel_);
-      return fail(code);
-    }
-  }
-  return {};
+  auto polled = poll(wakeup_.get());
+  if (polled) polled = poll(channel_->fd);
+  if (!polled) ::rdma_destroy_event_channel(channel_);
+  return polled;
+}
+
+// Adds a descriptor to those that run() waits for.
+Result<void> Service::poll(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? Result<void>() : fail(errno);
 }
 
 Result<void> Service::watch(int fd, std::weak_ptr<ServiceClient> client) {
   const std::lock_guard lock(mutex_);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(errno);
-  clients_[fd] = std::move(client);
-  return {};
+  auto polled = poll(fd);
+  if (polled) clients_[fd] = std::move(client);
+  return polled;
 }
 
 void Service::forget(int fd) {
@@ -98,15 +95,11 @@ void Service::set_timer(const std::shared_ptr<ServiceClient>& client, Duration p
     });
     if (period > Duration::zero()) timers_.push_back({client, period, MonotonicClock::now() + period});
   }
-  wake();
+  if (wakeup_.is_ours()) ::eventfd_write(wakeup_.get(), 1);
 }
 
 void Service::retire(std::shared_ptr<void> what) {
   if (what && in_service) retired_.push_back(std::move(what));
-}
-
-void Service::wake() {
-  if (wakeup_.is_ours()) ::eventfd_write(wakeup_.get(), 1);
 }
 
 void Service::run() {

@@ -69,12 +69,12 @@ class Service {
   Service() = default;
   static Result<Service*> start();
   Result<void> open();
+  Result<void> poll(int fd);
   void run();
   void handle_cm_events();
   void handle_readable(int fd);
   void handle_timers();
   int milliseconds_to_timer();
-  void wake();
 
   rdma_event_channel* channel_ = nullptr;
   OwnFd epoll_;

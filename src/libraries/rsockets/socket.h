@@ -1,22 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include <fcntl.h>
-#include <sys/socket.h>
+#include <sys/eventfd.h>
 #include <sys/types.h>
 
-#include "base/result.h"
+#include "base/intrusive_list.h"
+#include "base/own_fd.h"
+#include "base/spin_lock.h"
 #include "libraries/rsockets/address.h"
 #include "libraries/rsockets/buffers.h"
 #include "libraries/rsockets/configuration.h"
-#include "libraries/rsockets/waiting.h"
 
 namespace verbena::rsockets {
+
+class Socket;
+
+// A set of conditions, to wait for or to report: the event bits of poll(2), and our own bits above these.
+using Interest = uint32_t;
+inline constexpr Interest kOpened = 1u << 16;       // the setup of the connection has succeeded or failed
+inline constexpr Interest kFlushed = 1u << 17;      // all sent data have arrived, or the connection is down
+inline constexpr Interest kControlRoom = 1u << 18;  // room for a control message, or the connection is down
+
+// Wakes one thread that sleeps in poll(2). Any thread may call wake().
+class Waker {
+ public:
+  // Returns the calling thread's waker; null if no descriptor is available for it.
+  static Waker* of_this_thread();
+
+  int fd() const { return fd_.get(); }
+  void wake() {
+    if (fd_.is_ours()) ::eventfd_write(fd_.get(), 1);
+  }
+  void reset() {
+    eventfd_t count;
+    if (fd_.is_ours()) ::eventfd_read(fd_.get(), &count);
+  }
+
+ private:
+  OwnFd fd_;
+  pid_t process_ = 0;
+};
+
+class WaitList;
+
+// A thread and the conditions that it waits for, in a WaitList for the duration of a scope.
+class Waiter {
+ public:
+  Waiter(WaitList& list, Waker& waker, Interest interest);
+  ~Waiter();
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+ private:
+  friend class WaitList;
+  WaitList& list_;
+  ListHook hook_;
+  Waker* waker_;
+  Interest interest_;
+};
+
+// The threads that wait for one socket. These threads share the socket's completions and connection events:
+// the thread that handles an event wakes the other threads whose conditions hold now. Thread-safe.
+class WaitList {
+ public:
+  // Wakes the threads, except the caller, that wait for a condition in `ready`. REQUIRES: the caller computed
+  // `ready` after the change that made the conditions true
+  void wake(Interest ready);
+  // Whether more than one thread waits. If so, a thread that consumes an event must re-arm the notification.
+  bool is_shared() const { return count_.load(std::memory_order_relaxed) > 1; }
+
+ private:
+  friend class Waiter;
+  SpinLock lock_;
+  IntrusiveList<Waiter, &Waiter::hook_> waiters_;
+  std::atomic<uint32_t> count_{0};
+};
+
+// Waits until a condition in `interest`, POLLERR or POLLHUP holds for the socket, and returns the conditions
+// that hold. Busy-polls for Configuration::polling_time, then sleeps. Errors: EINTR, ETIMEDOUT at the
+// deadline, ENOMEM if the thread has no Waker, those of poll(2).
+Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline = kNever);
+
+// Like wait_for(), without a deadline. If `may_block` is false, fails with EAGAIN instead of waiting.
+Result<void> await(Socket& socket, Interest interest, bool may_block);
+
+// Waits until a plain descriptor is writable, or Configuration::wake_up_interval has passed. The caller then
+// tries to write again. Errors: EINTR, those of poll(2).
+Result<void> await_room(int fd);
+
+// Returns the timeout for poll(2): the milliseconds until the deadline, rounded up, at most
+// Configuration::wake_up_interval.
+int sleep_time(TimePoint deadline);
 
 // Stores an option's value in the output buffer of rgetsockopt(). set() fails with EINVAL if the buffer is
 // too small, and EFAULT if the buffer is null.
@@ -101,6 +182,12 @@ class Socket {
   bool may_block(int flags_of_call) const {
     return (flags() & O_NONBLOCK) == 0 && (flags_of_call & MSG_DONTWAIT) == 0;
   }
+  // Takes the lock that serializes senders or readers. If `may_block` is false, fails with EAGAIN instead of
+  // waiting.
+  static Result<std::unique_lock<std::mutex>> turn(std::mutex& mutex, bool may_block) {
+    std::unique_lock lock = may_block ? std::unique_lock(mutex) : std::unique_lock(mutex, std::try_to_lock);
+    return lock ? Result<std::unique_lock<std::mutex>>(std::move(lock)) : fail(EAGAIN);
+  }
 
   // ---- waiting
 
@@ -120,5 +207,44 @@ class Socket {
   std::atomic<int> flags_{O_RDWR};
   WaitList waiters_;
 };
+
+// Maps descriptor numbers to rsockets. Thread-safe; a lookup takes only the lock of its entry.
+//
+// An rsocket does not survive fork(): its queue pair and its connection belong to the parent. In the child,
+// find() and remove() skip inherited entries; the child closes their descriptors with remove_inherited().
+class SocketTable {
+ public:
+  static SocketTable& instance();
+
+  // Adds the rsocket under its number. Errors: EMFILE if the number is too large for the table.
+  Result<void> insert(std::shared_ptr<Socket> socket);
+  // Returns the rsocket with this number; null if there is none or the parent process created it.
+  std::shared_ptr<Socket> find(int number);
+  // Removes and returns the rsocket that find() returns; null if find() returns null.
+  std::shared_ptr<Socket> remove(int number);
+  // Removes an rsocket that a parent process created, without destroying the parent's resources. Returns
+  // false if there is no such rsocket.
+  bool remove_inherited(int number);
+
+  // For a child after fork(): releases all locks, which threads of the parent may have held.
+  void free_in_child();
+
+ private:
+  struct Entry {
+    SpinLock lock;
+    std::shared_ptr<Socket> socket;
+    pid_t owner = 0;
+  };
+  static constexpr size_t kPageEntries = 1024;
+  static constexpr size_t kPages = 1024;
+  using Page = std::array<Entry, kPageEntries>;
+
+  Entry* entry(int number);
+
+  std::array<std::atomic<Page*>, kPages> pages_{};
+};
+
+// Returns the process ID, updated after each fork(): cheaper than getpid(2).
+pid_t current_process();
 
 }  // namespace verbena::rsockets

@@ -2,12 +2,7 @@
 // Addresses, shutdown and close, waiting, and queries: options, state, errors.
 #include "libraries/rsockets/stream.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <utility>
-
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
@@ -153,23 +148,6 @@ Interest Stream::ready(Interest interest) {
   }
 }
 
-Interest Stream::arm(Interest interest) {
-  if (phase() == Phase::kConnected) qp_->arm();
-  return ready(interest);
-}
-
-int Stream::event_descriptor() {
-  return phase() == Phase::kConnected ? qp_->event_descriptor() : -1;
-}
-
-void Stream::take_event() {
-  if (phase() == Phase::kConnected) qp_->take_event(waiters().is_shared());
-}
-
-void Stream::wake_waiters() {
-  waiters().wake(phase() == Phase::kConnected ? qp_->look(~0u) | kOpened : ~0u);
-}
-
 // Disconnects a connection that broke on this side, so that the connection manager tells the peer.
 void Stream::part_if_broken() {
   if (!qp_->is_broken() || parted_.exchange(true)) return;
@@ -186,13 +164,12 @@ StreamOptions::Stage Stream::stage() const {
 
 Result<void> Stream::set_option(int level, int name, const void* value, socklen_t length) {
   const std::lock_guard lock(mutex_);
-  const auto effect = options_.set(stage(), level, name, value, length);
-  if (!effect) return fail(effect.error().code);
+  const auto before = options_.keep_alive_period();
+  auto done = options_.set(stage(), level, name, value, length);
+  const auto period = options_.keep_alive_period();
   // A listener has no peer to keep alive.
-  if (*effect == StreamOptions::Effect::kKeepAlive && phase() != Phase::kListening) {
-    service_.set_timer(shared_from_this(), options_.keep_alive_period());
-  }
-  return {};
+  if (period != before && phase() != Phase::kListening) service_.set_timer(shared_from_this(), period);
+  return done;
 }
 
 Result<void> Stream::get_option(int level, int name, OptionValue value) {

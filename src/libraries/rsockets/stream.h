@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-
 #include <netinet/tcp.h>
-#include <rdma/rdma_cma.h>
 
-#include "base/own_fd.h"
-#include "base/result.h"
 #include "libraries/rsockets/accept_queue.h"
 #include "libraries/rsockets/local_iomaps.h"
 #include "libraries/rsockets/service.h"
-#include "libraries/rsockets/socket.h"
 #include "libraries/rsockets/stream_options.h"
 #include "libraries/rsockets/stream_qp.h"
 
@@ -48,13 +39,18 @@ class Stream final : public Socket,
   Result<void> set_option(int level, int name, const void* value, socklen_t length) override;
   Result<void> get_option(int level, int name, OptionValue value) override;
   Result<off_t> map(void* memory, size_t length, int protection, off_t offset) override;
-  Result<void> unmap(void* memory, size_t length) override;
+  Result<void> unmap(void* memory, size_t length) override { return maps_.unmap(memory, length); }
   Result<size_t> write_mapped(const void* from, size_t bytes, off_t offset, int flags) override;
 
   Interest ready(Interest interest) override;
-  Interest arm(Interest interest) override;
-  int event_descriptor() override;
-  void take_event() override;
+  Interest arm(Interest interest) override {
+    if (phase() == Phase::kConnected) qp_->arm();
+    return ready(interest);
+  }
+  int event_descriptor() override { return phase() == Phase::kConnected ? qp_->event_descriptor() : -1; }
+  void take_event() override {
+    if (phase() == Phase::kConnected) qp_->take_event(waiters().is_shared());
+  }
 
  private:
   enum class Phase : uint8_t {
@@ -89,7 +85,10 @@ class Stream final : public Socket,
   Result<void> resolve_route();
   Result<void> request_connection();
   Result<void> established(const rdma_conn_param& parameters);
-  void step(Result<void> done);
+  // Fails the setup of the connection if a step has failed.
+  void step(Result<void> done) {
+    if (!done) fail_opening(done.error().code);
+  }
   void fail_opening(int error);
   bool is_opening() const;
   Phase phase() const { return phase_.load(std::memory_order_acquire); }
@@ -106,7 +105,7 @@ class Stream final : public Socket,
   void start_serving();
   void serve_requests();
   Result<void> answer(const Request& request);
-  static void refuse(rdma_cm_id* id);
+  static void refuse(rdma_cm_id* id) { ::rdma_reject(id, nullptr, 0); }
   static std::shared_ptr<void> destroyed_later(rdma_cm_id* id);
   void leave_listener(bool opened);
 
@@ -117,7 +116,7 @@ class Stream final : public Socket,
   template <class SendPiece>
   Result<size_t> send_pieces(Buffers& from, int flags, SendPiece send_piece);
   int sending_error(StreamQp& qp) const;
-  void wake_waiters();
+  void wake_waiters() { waiters().wake(phase() == Phase::kConnected ? qp_->look(~0u) | kOpened : ~0u); }
   void part_if_broken();
 
   // REQUIRES for these three: mutex_ is held

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listening streams, and the streams that they accept.
-#include <algorithm>
-#include <cerrno>
-
 #include <poll.h>
 
 #include "libraries/rsockets/stream.h"
@@ -76,10 +73,6 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
     if (!may_block(0)) return fail(EAGAIN);
     if (const auto waited = wait_for(*this, POLLIN); !waited) return fail(waited.error().code);
   }
-}
-
-void Stream::refuse(rdma_cm_id* id) {
-  ::rdma_reject(id, nullptr, 0);
 }
 
 // Destroys an identifier after the event being handled, which may be its own.

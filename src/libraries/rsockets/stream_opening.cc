@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Setup of a connection, from either side, and its end.
-#include <cerrno>
 #include <cstdlib>
 
 #include "libraries/rsockets/stream.h"
@@ -14,8 +13,14 @@ int resolve_timeout(int retries) {
   return 1000 << retries;
 }
 
-ConstBytes private_data(const rdma_conn_param& parameters) {
-  return {static_cast<const std::byte*>(parameters.private_data), parameters.private_data_len};
+// Converts the answer of a call that returns 0, or -1 and errno.
+Result<void> done(int answer) {
+  return answer == 0 ? Result<void>() : fail(errno);
+}
+
+// Returns the error of an event that reports a failed resolution.
+int error_of(const rdma_cm_event& event) {
+  return event.status != 0 ? std::abs(event.status) : EHOSTUNREACH;
 }
 
 }  // namespace
@@ -92,20 +97,15 @@ Result<void> Stream::begin_again() {
 
 Result<void> Stream::resolve_address() {
   phase_.store(Phase::kResolvingAddress, std::memory_order_release);
-  if (::rdma_resolve_addr(id_, nullptr, destination_.get(), resolve_timeout(retries_++)) != 0) {
-    return fail(errno);
-  }
-  return {};
+  const int timeout = resolve_timeout(retries_++);
+  return done(::rdma_resolve_addr(id_, nullptr, destination_.get(), timeout));
 }
 
 Result<void> Stream::resolve_route() {
   phase_.store(Phase::kResolvingRoute, std::memory_order_release);
   // A route that the application set replaces resolution, if the provider supports it.
-  if (options_.set_route_of(*id_)) {
-    return {};
-  }
-  if (::rdma_resolve_route(id_, resolve_timeout(retries_++)) != 0) return fail(errno);
-  return {};
+  if (options_.set_route_of(*id_)) return {};
+  return done(::rdma_resolve_route(id_, resolve_timeout(retries_++)));
 }
 
 Result<void> Stream::request_connection() {
@@ -120,13 +120,13 @@ Result<void> Stream::request_connection() {
   parameters.flow_control = 1;
   parameters.retry_count = 7;
   parameters.rnr_retry_count = 7;  // unlimited: a peer without a receive is slow, not gone
-  if (::rdma_connect(id_, &parameters) != 0) return fail(errno);
-  return {};
+  return done(::rdma_connect(id_, &parameters));
 }
 
 Result<void> Stream::established(const rdma_conn_param& parameters) {
   if (phase() == Phase::kConnecting) {
-    const auto peer = ConnectData::decode(private_data(parameters));
+    const auto peer = ConnectData::decode(
+        {static_cast<const std::byte*>(parameters.private_data), parameters.private_data_len});
     if (!peer) return fail(peer.error().code);
     qp_->meet(*peer);
   }
@@ -160,16 +160,14 @@ void Stream::on_event_of_mine(const rdma_cm_event& event) {
         retries_ = 0;
         return step(resolve_route());
       }
-      return step(timed_out ? resolve_address()
-                            : fail(event.status != 0 ? std::abs(event.status) : EHOSTUNREACH));
+      return step(timed_out ? resolve_address() : fail(error_of(event)));
     }
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
     case RDMA_CM_EVENT_ROUTE_ERROR: {
       const std::lock_guard lock(mutex_);
       if (phase() != Phase::kResolvingRoute) return;
       if (event.event == RDMA_CM_EVENT_ROUTE_RESOLVED) return step(request_connection());
-      return step(timed_out ? resolve_route()
-                            : fail(event.status != 0 ? std::abs(event.status) : EHOSTUNREACH));
+      return step(timed_out ? resolve_route() : fail(error_of(event)));
     }
     case RDMA_CM_EVENT_ESTABLISHED: {
       {
@@ -204,11 +202,6 @@ void Stream::on_established() {
   leave_listener(true);
   (void)ready(0);  // grants the second half of our buffer to the peer
   wake_waiters();
-}
-
-// Fails the setup of the connection if a step has failed.
-void Stream::step(Result<void> done) {
-  if (!done) fail_opening(done.error().code);
 }
 
 void Stream::fail_opening(int error) {

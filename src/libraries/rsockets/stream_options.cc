@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libraries/rsockets/stream_options.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 
 #include <netinet/in.h>
@@ -11,7 +8,6 @@
 #include <rdma/rsocket.h>
 
 #include "libraries/rsockets/flow_control.h"
-#include "libraries/rsockets/stream_protocol.h"
 
 namespace verbena::rsockets {
 namespace {
@@ -59,6 +55,11 @@ Result<void> get_path(const rdma_cm_id& id, OptionValue& value) {
   return value.set(path);
 }
 
+// Identifies an option by its level and name.
+constexpr uint64_t option(int level, int name) {
+  return static_cast<uint64_t>(level) << 32 | static_cast<uint32_t>(name);
+}
+
 }  // namespace
 
 bool StreamOptions::set_route_of(rdma_cm_id& id) {
@@ -66,89 +67,59 @@ bool StreamOptions::set_route_of(rdma_cm_id& id) {
          ::rdma_set_option(&id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, route_.data(), route_.size()) == 0;
 }
 
-StreamOptions::Effect StreamOptions::keep_alive_changed() {
-  if (keep_alive_seconds_ == 0) keep_alive_seconds_ = default_keepalive();
-  return Effect::kKeepAlive;
-}
-
-Result<StreamOptions::Effect> StreamOptions::set(const Stage& stage, int level, int name, const void* value,
-                                                 socklen_t length) {
-  const auto without_effect = [](const Result<void>& done) -> Result<Effect> {
-    if (!done) return fail(done.error().code);
-    return Effect::kNone;
-  };
-  switch (level) {
-    case SOL_SOCKET:
-      return set_socket_option(stage, name, value, length);
-    case IPPROTO_TCP:
-      return set_tcp_option(name, value, length);
-    case SOL_RDMA:
-      return without_effect(set_rdma_option(stage, name, value, length));
-    case IPPROTO_IPV6: {
-      if (name != IPV6_V6ONLY) return fail(EOPNOTSUPP);
-      const auto number = int_option(value, length);
-      if (!number) return fail(number.error().code);
-      const auto done = set_on(stage.id, RDMA_OPTION_ID_AFONLY, *number);
-      if (done) own_family_ = *number != 0;
-      return without_effect(done);
-    }
-    default:
-      return fail(EOPNOTSUPP);
-  }
-}
-
-Result<StreamOptions::Effect> StreamOptions::set_socket_option(const Stage& stage, int name,
-                                                               const void* value, socklen_t length) {
-  if (name == SO_LINGER) {
+Result<void> StreamOptions::set(const Stage& stage, int level, int name, const void* value,
+                                socklen_t length) {
+  if (level == SOL_RDMA) return set_rdma_option(stage, name, value, length);
+  const bool is_known =
+      level == SOL_SOCKET || level == IPPROTO_TCP || (level == IPPROTO_IPV6 && name == IPV6_V6ONLY);
+  if (!is_known) return fail(EOPNOTSUPP);
+  if (level == SOL_SOCKET && name == SO_LINGER) {
     linger wanted;
     if (value == nullptr) return fail(EFAULT);
     if (length < sizeof wanted) return fail(EINVAL);
     std::memcpy(&wanted, value, sizeof wanted);
     lingers_ = wanted.l_onoff != 0;
-    return Effect::kNone;
+    return {};
   }
   const auto number = int_option(value, length);
   if (!number) return fail(number.error().code);
-  switch (name) {
-    case SO_REUSEADDR:
+  const bool on = *number != 0;
+  Result<void> done;
+  switch (option(level, name)) {
+    case option(SOL_SOCKET, SO_REUSEADDR):
       // Has no effect on a port that is already bound, but programs also set it on accepted sockets.
-      if (const auto done = set_on(stage.id, RDMA_OPTION_ID_REUSEADDR, *number); !done && stage.is_new) {
-        return fail(done.error().code);
-      }
-      reuse_address_ = *number != 0;
-      return Effect::kNone;
-    case SO_RCVBUF:
+      done = set_on(stage.id, RDMA_OPTION_ID_REUSEADDR, *number);
+      if (!done && stage.is_new) return done;
+      reuse_address_ = on;
+      return {};
+    case option(SOL_SOCKET, SO_RCVBUF):
       if (stage.sizes == nullptr) sizes_.receive_bytes = buffer_size(*number, 2);
-      return Effect::kNone;
-    case SO_SNDBUF:
+      return {};
+    case option(SOL_SOCKET, SO_SNDBUF):
       if (stage.sizes == nullptr) sizes_.send_bytes = buffer_size(*number, 2 * kSendLowWater);
-      return Effect::kNone;
-    case SO_KEEPALIVE:
-      keep_alive_ = *number != 0;
-      return keep_alive_changed();
-    case SO_OOBINLINE:
-      inline_urgent_ = *number != 0;
-      return Effect::kNone;
-    default:
-      return fail(EOPNOTSUPP);
-  }
-}
-
-Result<StreamOptions::Effect> StreamOptions::set_tcp_option(int name, const void* value, socklen_t length) {
-  const auto number = int_option(value, length);
-  if (!number) return fail(number.error().code);
-  switch (name) {
-    case TCP_KEEPCNT:
-    case TCP_KEEPINTVL:
-    case TCP_MAXSEG:
-      return Effect::kNone;  // the queue pair has its own retries and path MTU
-    case TCP_KEEPIDLE:
+      return {};
+    case option(SOL_SOCKET, SO_KEEPALIVE):
+      keep_alive_ = on;
+      if (keep_alive_seconds_ == 0) keep_alive_seconds_ = default_keepalive();
+      return {};
+    case option(SOL_SOCKET, SO_OOBINLINE):
+      inline_urgent_ = on;
+      return {};
+    case option(IPPROTO_TCP, TCP_KEEPCNT):
+    case option(IPPROTO_TCP, TCP_KEEPINTVL):
+    case option(IPPROTO_TCP, TCP_MAXSEG):
+      return {};  // the queue pair has its own retries and path MTU
+    case option(IPPROTO_TCP, TCP_KEEPIDLE):
       if (*number <= 0) return fail(EINVAL);
       keep_alive_seconds_ = *number;
-      return keep_alive_ ? keep_alive_changed() : Effect::kNone;
-    case TCP_NODELAY:
-      no_delay_ = *number != 0;  // only stored: no data are ever delayed
-      return Effect::kNone;
+      return {};
+    case option(IPPROTO_TCP, TCP_NODELAY):
+      no_delay_ = on;  // only stored: no data are ever delayed
+      return {};
+    case option(IPPROTO_IPV6, IPV6_V6ONLY):
+      done = set_on(stage.id, RDMA_OPTION_ID_AFONLY, *number);
+      if (done) own_family_ = on;
+      return done;
     default:
       return fail(EOPNOTSUPP);
   }
@@ -177,61 +148,37 @@ Result<void> StreamOptions::set_rdma_option(const Stage& stage, int name, const 
 }
 
 Result<void> StreamOptions::get(const Stage& stage, int level, int name, OptionValue& value) const {
-  switch (level) {
-    case SOL_SOCKET:
-      return get_socket_option(sizes_at(stage), name, value);
-    case IPPROTO_TCP:
-      return get_tcp_option(name, value);
-    case IPPROTO_IPV6:
-      return name == IPV6_V6ONLY ? value.set(int{own_family_}) : fail(EOPNOTSUPP);
-    case SOL_RDMA:
-      return get_rdma_option(stage, name, value);
-    default:
-      return fail(EOPNOTSUPP);
-  }
-}
-
-Result<void> StreamOptions::get_socket_option(const Sizes& sizes, int name, OptionValue& value) const {
-  switch (name) {
-    case SO_REUSEADDR:
+  const Sizes& sizes = stage.sizes != nullptr ? *stage.sizes : sizes_;
+  switch (option(level, name)) {
+    case option(SOL_SOCKET, SO_REUSEADDR):
       return value.set(int{reuse_address_});
-    case SO_KEEPALIVE:
+    case option(SOL_SOCKET, SO_KEEPALIVE):
       return value.set(int{keep_alive_});
-    case SO_OOBINLINE:
+    case option(SOL_SOCKET, SO_OOBINLINE):
       return value.set(int{inline_urgent_});
-    case SO_RCVBUF:
+    case option(SOL_SOCKET, SO_RCVBUF):
       return value.set(static_cast<int>(sizes.receive_bytes));
-    case SO_SNDBUF:
+    case option(SOL_SOCKET, SO_SNDBUF):
       return value.set(static_cast<int>(sizes.send_bytes));
-    case SO_LINGER:
+    case option(SOL_SOCKET, SO_LINGER):
       return value.set(linger{lingers_, 0});
-    default:
-      return fail(EOPNOTSUPP);
-  }
-}
-
-Result<void> StreamOptions::get_tcp_option(int name, OptionValue& value) const {
-  switch (name) {
-    case TCP_KEEPCNT:
-    case TCP_KEEPINTVL:
+    case option(IPPROTO_TCP, TCP_KEEPCNT):
+    case option(IPPROTO_TCP, TCP_KEEPINTVL):
       return value.set(int{1});
-    case TCP_KEEPIDLE:
+    case option(IPPROTO_TCP, TCP_KEEPIDLE):
       return value.set(keep_alive_seconds_);
-    case TCP_NODELAY:
+    case option(IPPROTO_TCP, TCP_NODELAY):
       return value.set(int{no_delay_});
+    case option(IPPROTO_IPV6, IPV6_V6ONLY):
+      return value.set(int{own_family_});
+    case option(SOL_RDMA, RDMA_IOMAPSIZE):
+      return value.set(static_cast<int>(sizes.iomap_entries));
+    case option(SOL_RDMA, RDMA_ROUTE):
+      return route_.empty() ? get_path(*stage.id, value) : value.set(route_.data(), route_.size());
     default:
-      return fail(EOPNOTSUPP);
+      const auto size = level == SOL_RDMA ? size_option(name) : nullptr;
+      return size != nullptr ? value.set(static_cast<int>(sizes.*size)) : fail(EOPNOTSUPP);
   }
-}
-
-Result<void> StreamOptions::get_rdma_option(const Stage& stage, int name, OptionValue& value) const {
-  const Sizes& sizes = sizes_at(stage);
-  if (name == RDMA_IOMAPSIZE) return value.set(static_cast<int>(sizes.iomap_entries));
-  if (name == RDMA_ROUTE) {
-    return route_.empty() ? get_path(*stage.id, value) : value.set(route_.data(), route_.size());
-  }
-  const auto size = size_option(name);
-  return size != nullptr ? value.set(static_cast<int>(sizes.*size)) : fail(EOPNOTSUPP);
 }
 
 }  // namespace verbena::rsockets

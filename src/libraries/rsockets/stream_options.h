@@ -3,20 +3,17 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include <rdma/rdma_cma.h>
-#include <sys/socket.h>
 
-#include "base/result.h"
 #include "libraries/rsockets/socket.h"
 
 namespace verbena::rsockets {
 
 // Stores and returns the socket options of a stream, except state, errors and segment size, which class
 // Stream returns. Sizes of buffers and queues take effect when a connection is set up. SO_REUSEADDR and
-// IPV6_V6ONLY also act on the rdma_cm_id; the keep-alive options need a timer (Effect). SO_LINGER,
+// IPV6_V6ONLY also act on the rdma_cm_id; the keep-alive options need a timer of the stream's. SO_LINGER,
 // SO_OOBINLINE and TCP_NODELAY are only stored; TCP_KEEPCNT, TCP_KEEPINTVL and TCP_MAXSEG are ignored.
 // Unknown options fail with EOPNOTSUPP as in rdma-core: programs that then fall back to a plain socket rely
 // on it. Not thread-safe: used under the stream's lock.
@@ -29,11 +26,8 @@ class StreamOptions {
     bool may_be_sized;   // no connection was requested or accepted yet
     const Sizes* sizes;  // sizes of the queue pair; null before it exists
   };
-  // The action that the stream must take after an option was set. kKeepAlive: set the timer to
-  // keep_alive_period().
-  enum class Effect : uint8_t { kNone, kKeepAlive };
 
-  Result<Effect> set(const Stage& stage, int level, int name, const void* value, socklen_t length);
+  Result<void> set(const Stage& stage, int level, int name, const void* value, socklen_t length);
   Result<void> get(const Stage& stage, int level, int name, OptionValue& value) const;
 
   // Returns the interval at which to check that the peer is alive; 0 if keep-alive is off.
@@ -48,14 +42,7 @@ class StreamOptions {
   bool set_route_of(rdma_cm_id& id);
 
  private:
-  Result<Effect> set_socket_option(const Stage& stage, int name, const void* value, socklen_t length);
-  Result<Effect> set_tcp_option(int name, const void* value, socklen_t length);
   Result<void> set_rdma_option(const Stage& stage, int name, const void* value, socklen_t length);
-  Result<void> get_socket_option(const Sizes& sizes, int name, OptionValue& value) const;
-  Result<void> get_tcp_option(int name, OptionValue& value) const;
-  Result<void> get_rdma_option(const Stage& stage, int name, OptionValue& value) const;
-  Effect keep_alive_changed();
-  const Sizes& sizes_at(const Stage& stage) const { return stage.sizes != nullptr ? *stage.sizes : sizes_; }
 
   Sizes sizes_;
   std::vector<std::byte> route_;  // RDMA_ROUTE; empty if not set

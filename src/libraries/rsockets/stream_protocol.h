@@ -100,28 +100,6 @@ struct BufferAddress {
   friend bool operator==(const BufferAddress&, const BufferAddress&) = default;
 };
 
-// The number of entries in each side's table of granted buffers (GrantTable). The other side writes the
-// table.
-inline constexpr uint32_t kTableEntries = 2;
-
-// The private data of a connection request and of its reply: introduces each side's buffers to the other.
-struct ConnectData {
-  static constexpr size_t kBytes = 40;
-  static constexpr uint8_t kVersion = 1;
-
-  uint16_t credits = 0;         // messages that the peer may send before it gets more credits
-  uint32_t iomap_entries = 0;   // entries for mapped buffers, which follow `table` in memory
-  ByteOrder order = kOwnOrder;  // the byte order of the side that sends these data
-  BufferAddress table;          // the sender's table, in which the receiver announces granted buffers
-  BufferAddress buffer;         // the first buffer that the sender grants
-
-  std::array<std::byte, kBytes> encode() const;
-
-  // Errors: EPROTO if the data are too short or the table has fewer than kTableEntries entries; EOPNOTSUPP
-  // for another version.
-  static Result<ConnectData> decode(ConstBytes from);
-};
-
 // The maximum size of a table of mapped buffers, in entries. The connection data encode the size in one byte.
 // Sizes up to 128 are stored as is; larger sizes are stored in units of 256, rounded down, with the top bit
 // set.
@@ -140,6 +118,58 @@ constexpr uint32_t unscale_iomap_entries(uint8_t scaled) {
 constexpr uint32_t representable_iomap_entries(uint32_t entries) {
   return unscale_iomap_entries(scale_iomap_entries(entries));
 }
+
+// The number of entries in each side's table of granted buffers (GrantTable). The other side writes the
+// table.
+inline constexpr uint32_t kTableEntries = 2;
+
+// The private data of a connection request and of its reply: introduces each side's buffers to the other.
+struct ConnectData {
+  static constexpr size_t kBytes = 40;
+  static constexpr uint8_t kVersion = 1;
+
+  uint16_t credits = 0;         // messages that the peer may send before it gets more credits
+  uint32_t iomap_entries = 0;   // entries for mapped buffers, which follow `table` in memory
+  ByteOrder order = kOwnOrder;  // the byte order of the side that sends these data
+  BufferAddress table;          // the sender's table, in which the receiver announces granted buffers
+  BufferAddress buffer;         // the first buffer that the sender grants
+
+  std::array<std::byte, kBytes> encode() const {
+    std::array<std::byte, kBytes> bytes{};
+    bytes[kVersionAt] = std::byte{kVersion};
+    bytes[kFlagsAt] = std::byte(kIomapFlag | (order == ByteOrder::kBig ? kBigEndianFlag : 0));
+    store_be(&bytes[kCreditsAt], credits);
+    bytes[kIomapAt] = std::byte{scale_iomap_entries(iomap_entries)};
+    std::memcpy(&bytes[kTableAt], table.encode(ByteOrder::kBig).data(), BufferAddress::kBytes);
+    std::memcpy(&bytes[kBufferAt], buffer.encode(ByteOrder::kBig).data(), BufferAddress::kBytes);
+    return bytes;
+  }
+
+  // Errors: EPROTO if the data are too short or the table has fewer than kTableEntries entries; EOPNOTSUPP
+  // for another version.
+  static Result<ConnectData> decode(ConstBytes from) {
+    if (from.size() < kBytes) return fail(EPROTO);
+    if (from[kVersionAt] != std::byte{kVersion}) return fail(EOPNOTSUPP);
+    const auto flags = std::to_integer<uint8_t>(from[kFlagsAt]);
+    ConnectData data;
+    data.credits = load_be<uint16_t>(&from[kCreditsAt]);
+    data.order = (flags & kBigEndianFlag) != 0 ? ByteOrder::kBig : ByteOrder::kLittle;
+    if ((flags & kIomapFlag) != 0)
+      data.iomap_entries = unscale_iomap_entries(std::to_integer<uint8_t>(from[kIomapAt]));
+    data.table = BufferAddress::decode(&from[kTableAt], ByteOrder::kBig);
+    data.buffer = BufferAddress::decode(&from[kBufferAt], ByteOrder::kBig);
+    // We grant up to two buffers before the first is known to be full, so they need different entries.
+    if (data.table.length < kTableEntries) return fail(EPROTO);
+    return data;
+  }
+
+ private:
+  static constexpr uint8_t kBigEndianFlag = 1;
+  static constexpr uint8_t kIomapFlag = 2;
+  // Offsets in the 40 bytes. All numbers are in network byte order.
+  static constexpr size_t kVersionAt = 0, kFlagsAt = 1, kCreditsAt = 2, kIomapAt = 7, kTableAt = 8,
+                          kBufferAt = 24;
+};
 
 // An entry in a table of mapped buffers: the writer's offsets from `offset` on stand for the bytes of
 // `buffer`.

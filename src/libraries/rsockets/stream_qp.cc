@@ -2,9 +2,6 @@
 // Creation of a connection's queue pair and buffers, and the connection's state.
 #include "libraries/rsockets/stream_qp.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_verbs.h>
@@ -131,11 +128,6 @@ void StreamQp::break_off(int error) {
     broken_.store(true, std::memory_order_release);
   }
   flags_.store(0, std::memory_order_release);
-}
-
-bool StreamQp::progress() {
-  const std::lock_guard lock(poll_mutex_);
-  return poll();
 }
 
 Interest StreamQp::look(Interest interest) const {

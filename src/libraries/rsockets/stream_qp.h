@@ -1,20 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-#include <optional>
-
 #include <rdma/rdma_cma.h>
 
-#include "base/result.h"
-#include "libraries/rsockets/buffers.h"
 #include "libraries/rsockets/flow_control.h"
 #include "libraries/rsockets/socket.h"
-#include "libraries/rsockets/stream_protocol.h"
 #include "libraries/rsockets/verbs_handles.h"
 
 namespace verbena::rsockets {
@@ -61,7 +51,10 @@ class StreamQp {
 
   // Handles all completions in the queue, posts receives again, and grants credits to the peer. Returns true
   // if there were completions. Any thread may call.
-  bool progress();
+  bool progress() {
+    const std::lock_guard lock(poll_mutex_);
+    return poll();
+  }
   // Returns the conditions in `interest` that hold now. Adds POLLERR and POLLHUP if they hold, as poll(2)
   // does. Handles no completions.
   Interest look(Interest interest) const;
@@ -106,8 +99,11 @@ class StreamQp {
   struct Write {
     Operation operation;  // `operation` and `bytes` come back in the completion's wr_id
     uint32_t bytes = 0;   // used bytes of the send ring; for kControl, the Control value
-    std::optional<Message> message;
+    std::optional<Message> message{};
     BufferAddress to{};
+    std::array<ibv_sge, 2> pieces{};  // the data: in the send ring, or inline
+    int count = 0;                    // of `pieces`
+    unsigned flags = 0;
   };
 
   explicit StreamQp(rdma_cm_id* id) : id_(id) {}
@@ -116,26 +112,16 @@ class StreamQp {
   Result<void> create_queue_pair();
   Result<void> open_buffers();
   Result<void> post_receives(uint32_t count);
-  Result<void> post(const Write& write, const ibv_sge* pieces, int count, unsigned flags);
-  // The gather list of one request: data in the send ring, or inline data.
-  struct Staged {
-    std::array<ibv_sge, 2> pieces;
-    int count;
-    unsigned flags;
-    uint32_t ring_bytes;
-  };
-  Staged stage(Buffers& from, uint32_t length);
-  Result<void> post(const Staged& staged, Operation operation, std::optional<Message> message,
-                    const BufferAddress& to);
+  Result<void> post(const Write& write);
+  Result<void> post_data(Write write, Buffers& from, uint32_t length);
+  Result<void> post_control(Control what, std::optional<Message> message);
 
   // REQUIRES for the functions up to grant(): poll_mutex_ is held
   bool poll();
-  void handle(const ibv_wc& completion);
   void handle_received(const ibv_wc& completion);
   void handle_sent(const ibv_wc& completion);
   void handle_message(Message message, uint32_t written);
   void handle_control(Control what);
-  void take_grant();
   void answer_peer();
   void grant();
   bool has_control_room() const { return controls_posted_.load() - controls_done_.load() < kControlSlots; }

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests that a connection posts, and the handling of completions.
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include "libraries/rsockets/stream_qp.h"
 
 namespace verbena::rsockets {
@@ -48,13 +44,13 @@ Result<void> StreamQp::post_receives(uint32_t count) {
   return {};
 }
 
-Result<void> StreamQp::post(const Write& write, const ibv_sge* pieces, int count, unsigned flags) {
+Result<void> StreamQp::post(const Write& write) {
   ibv_send_wr request{};
   request.wr_id = work_id(write.operation, write.bytes);
-  request.sg_list = const_cast<ibv_sge*>(pieces);
-  request.num_sge = count;
+  request.sg_list = const_cast<ibv_sge*>(write.pieces.data());
+  request.num_sge = write.count;
   request.opcode = write.message ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-  request.send_flags = flags;
+  request.send_flags = write.flags;
   if (write.message) store_be(&request.imm_data, write.message->encode());
   request.wr.rdma.remote_addr = write.to.address;
   request.wr.rdma.rkey = write.to.key;
@@ -66,54 +62,41 @@ Result<void> StreamQp::post(const Write& write, const ibv_sge* pieces, int count
   return {};
 }
 
-// Prepares data for posting. Small contiguous data go inline in the request; other data are copied to the
-// send ring.
-StreamQp::Staged StreamQp::stage(Buffers& from, uint32_t length) {
-  Staged staged{};
+// Posts a WRITE of the next bytes of `from`. Small contiguous data go inline in the request; other data are
+// copied to the send ring.
+Result<void> StreamQp::post_data(Write write, Buffers& from, uint32_t length) {
   if (length <= sizes_.inline_bytes && from.in_a_row() >= length) {
-    staged.pieces[0] = {reinterpret_cast<uintptr_t>(from.data()), length, 0};
-    staged.count = 1;
-    staged.flags = IBV_SEND_INLINE;
+    write.pieces[0] = {reinterpret_cast<uintptr_t>(from.data()), length, 0};
+    write.count = 1;
+    write.flags = IBV_SEND_INLINE;
     from.skip(length);
-    return staged;
+  } else {
+    for (const RingPiece& piece : ring_->take(length)) {
+      if (piece.length == 0) continue;
+      from.read(send_memory_.data() + piece.offset, piece.length);
+      write.pieces[static_cast<size_t>(write.count++)] = {send_memory_.address() + piece.offset, piece.length,
+                                                          send_memory_.lkey()};
+    }
+    write.bytes = length;
   }
-  const SendRing::Place place = ring_->take(length);
-  for (uint32_t i = 0; i < place.count; ++i) {
-    const auto& piece = place.pieces[i];
-    from.read(send_memory_.data() + piece.offset, piece.length);
-    staged.pieces[i] = {send_memory_.address() + piece.offset, piece.length, send_memory_.lkey()};
-  }
-  staged.count = static_cast<int>(place.count);
-  staged.ring_bytes = length;
-  return staged;
-}
-
-Result<void> StreamQp::post(const Staged& staged, Operation operation, std::optional<Message> message,
-                            const BufferAddress& to) {
-  send_window_->post(staged.ring_bytes);
-  const Write write{operation, staged.ring_bytes, message, to};
-  return post(write, staged.pieces.data(), staged.count, staged.flags);
+  send_window_->post(write.bytes);
+  return post(write);
 }
 
 Result<uint32_t> StreamQp::send(Buffers& from, uint32_t most) {
   const auto wanted =
       static_cast<uint32_t>(std::min<size_t>({from.size(), most, send_window_->free_ring_bytes()}));
   const BufferAddress to = send_window_->take(wanted);
-  const Staged staged = stage(from, to.length);
-  if (auto posted = post(staged, Operation::kData, Message{Operation::kData, to.length}, to); !posted) {
-    return fail(posted.error().code);
-  }
-  return to.length;
+  const Message message{Operation::kData, to.length};
+  return post_data({.operation = Operation::kData, .message = message, .to = to}, from, to.length).map([&] {
+    return to.length;
+  });
 }
 
 Result<uint32_t> StreamQp::write(Buffers& from, uint32_t most, const BufferAddress& to) {
   const auto length = static_cast<uint32_t>(
       std::min<size_t>({from.size(), most, send_window_->free_ring_bytes(), to.length}));
-  const Staged staged = stage(from, length);
-  if (auto posted = post(staged, Operation::kDirect, std::nullopt, to); !posted) {
-    return fail(posted.error().code);
-  }
-  return length;
+  return post_data({.operation = Operation::kDirect, .to = to}, from, length).map([&] { return length; });
 }
 
 Result<void> StreamQp::announce(uint32_t index, const IomapEntry& entry) {
@@ -123,7 +106,8 @@ Result<void> StreamQp::announce(uint32_t index, const IomapEntry& entry) {
   send_window_->take_credit();
   const iovec all{const_cast<std::byte*>(bytes.data()), bytes.size()};
   Buffers from(&all, 1);
-  return post(stage(from, bytes.size()), Operation::kIomap, Message{Operation::kIomap, index}, to);
+  const Message message{Operation::kIomap, index};
+  return post_data({.operation = Operation::kIomap, .message = message, .to = to}, from, bytes.size());
 }
 
 size_t StreamQp::peek(Buffers into) const {
@@ -141,11 +125,7 @@ size_t StreamQp::read(Buffers& into) {
   const size_t done = peek(into);
   if (done == 0) return 0;
   receive_window_->consume(done);
-  for (size_t left = done; left > 0;) {
-    const size_t part = std::min(left, into.in_a_row());
-    into.skip(part);
-    left -= part;
-  }
+  into.skip(done);
   // Answers now, not at the next call: the peer may be waiting, and the application may not call again soon.
   if (is_up() && (receive_window_->owes_buffer() || receive_window_->owes_credits())) {
     const std::lock_guard lock(poll_mutex_);
@@ -154,23 +134,21 @@ size_t StreamQp::read(Buffers& into) {
   return done;
 }
 
+Result<void> StreamQp::post_control(Control what, std::optional<Message> message) {
+  controls_posted_.fetch_add(1);
+  return post({.operation = Operation::kControl, .bytes = static_cast<uint32_t>(what), .message = message});
+}
+
 Result<bool> StreamQp::control(Control what) {
   const std::lock_guard lock(poll_mutex_);
   if (!is_up() || !has_control_room()) return false;
-  controls_posted_.fetch_add(1);
-  const Message message = Message::control(what);
-  const Write write{Operation::kControl, message.value, message, {}};
-  if (auto posted = post(write, nullptr, 0, 0); !posted) return fail(posted.error().code);
-  return true;
+  return post_control(what, Message::control(what)).map([] { return true; });
 }
 
 void StreamQp::keep_alive() {
   const std::lock_guard lock(poll_mutex_);
   (void)poll();
-  if (!is_up() || !has_control_room()) return;
-  controls_posted_.fetch_add(1);
-  (void)post({Operation::kControl, static_cast<uint32_t>(Control::kKeepalive), std::nullopt, {}}, nullptr, 0,
-             0);
+  if (is_up() && has_control_room()) (void)post_control(Control::kKeepalive, std::nullopt);
 }
 
 bool StreamQp::poll() {
@@ -183,7 +161,15 @@ bool StreamQp::poll() {
       break_off(EIO);
       return true;
     }
-    for (int i = 0; i < count; ++i) handle(completions[i]);
+    for (const ibv_wc& completion : std::span(completions, static_cast<size_t>(count))) {
+      const bool succeeded = completion.status == IBV_WC_SUCCESS;
+      if (!succeeded) break_off(error_of(completion.status));
+      if (completion.wr_id != kReceiveId) {
+        handle_sent(completion);
+      } else if (succeeded) {
+        handle_received(completion);
+      }
+    }
     any |= count > 0;
   }
   if (is_up()) {
@@ -191,15 +177,6 @@ bool StreamQp::poll() {
     answer_peer();
   }
   return any;
-}
-
-void StreamQp::handle(const ibv_wc& completion) {
-  if (completion.status != IBV_WC_SUCCESS) break_off(error_of(completion.status));
-  if (completion.wr_id == kReceiveId) {
-    if (completion.status == IBV_WC_SUCCESS) handle_received(completion);
-  } else {
-    handle_sent(completion);
-  }
 }
 
 void StreamQp::handle_sent(const ibv_wc& completion) {
@@ -236,7 +213,10 @@ void StreamQp::handle_message(Message message, uint32_t written) {
       break;
     case Operation::kCredits:
       send_window_->set_limit(static_cast<uint16_t>(message.value));
-      if (written == BufferAddress::kBytes) take_grant();
+      if (written == BufferAddress::kBytes) {
+        const auto granted = grants_->take();
+        if (granted && !send_window_->grant(*granted)) break_off(EPROTO);
+      }
       break;
     case Operation::kControl:
       handle_control(static_cast<Control>(message.value));
@@ -244,11 +224,6 @@ void StreamQp::handle_message(Message message, uint32_t written) {
     default:
       break;  // a mapped buffer: its entry is read when it is used
   }
-}
-
-void StreamQp::take_grant() {
-  const auto granted = grants_->take();
-  if (granted && !send_window_->grant(*granted)) break_off(EPROTO);
 }
 
 void StreamQp::handle_control(Control what) {
@@ -269,31 +244,30 @@ void StreamQp::answer_peer() {
 // Grants credits to the peer, and half of the receive ring if it is free.
 void StreamQp::grant() {
   const uint32_t slot = controls_posted_.fetch_add(1) % kControlSlots;
-  Write write{Operation::kCredits, 0, std::nullopt, {}};
-  ibv_sge piece{};
-  unsigned flags = 0;
-  const bool buffer = receive_window_->owes_buffer();
+  Write write{.operation = Operation::kCredits};
   std::array<std::byte, BufferAddress::kBytes> bytes;
-  if (buffer) {
+  if (receive_window_->owes_buffer()) {
     const uint32_t offset = receive_window_->grant_buffer();
     bytes = BufferAddress{receive_memory_.address() + offset, receive_memory_.rkey(),
                           receive_window_->ring_bytes() / 2}
                 .encode(peer_.order);
-    const std::byte* from = bytes.data();
+    ibv_sge& piece = write.pieces[0];
+    write.count = 1;
+    piece.length = BufferAddress::kBytes;
     if (sizes_.inline_bytes >= bytes.size()) {
-      flags = IBV_SEND_INLINE;
+      write.flags = IBV_SEND_INLINE;
+      piece.addr = reinterpret_cast<uintptr_t>(bytes.data());
     } else {
-      from = send_memory_.data() + sizes_.send_bytes + slot * BufferAddress::kBytes;
-      std::memcpy(const_cast<std::byte*>(from), bytes.data(), bytes.size());
+      std::byte* const at = send_memory_.data() + sizes_.send_bytes + slot * BufferAddress::kBytes;
+      std::memcpy(at, bytes.data(), bytes.size());
+      piece.addr = reinterpret_cast<uintptr_t>(at);
       piece.lkey = send_memory_.lkey();
     }
-    piece.addr = reinterpret_cast<uintptr_t>(from);
-    piece.length = BufferAddress::kBytes;
     write.to = {peer_.table.address + uint64_t{peers_entry_} * BufferAddress::kBytes, peer_.table.key, 0};
     peers_entry_ = (peers_entry_ + 1) % peer_.table.length;
   }
   write.message = Message{Operation::kCredits, receive_window_->grant_credits()};
-  (void)post(write, &piece, buffer ? 1 : 0, flags);
+  (void)post(write);
 }
 
 }  // namespace verbena::rsockets

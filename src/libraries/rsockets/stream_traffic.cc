@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sending and receiving.
-#include <cerrno>
-
 #include <poll.h>
 
 #include "libraries/rsockets/stream.h"
-#include "libraries/rsockets/waiting.h"
 
 namespace verbena::rsockets {
 namespace {
@@ -13,17 +10,6 @@ namespace {
 // The maximum bytes in a message. Growing message sizes, starting small, would be slower here: a message
 // costs its sender more than waiting for a larger one costs the reader.
 constexpr uint32_t kPiece = 65536;
-
-// Takes the lock that serializes senders or readers. A call that must not block fails with EAGAIN instead.
-Result<std::unique_lock<std::mutex>> turn(std::mutex& mutex, bool may_block) {
-  std::unique_lock lock(mutex, std::defer_lock);
-  if (may_block) {
-    lock.lock();
-  } else if (!lock.try_lock()) {
-    return fail(EAGAIN);
-  }
-  return lock;
-}
 
 }  // namespace
 
@@ -129,10 +115,6 @@ Result<size_t> Stream::send(Buffers from, int flags, const Address* destination)
 Result<off_t> Stream::map(void* memory, size_t length, int protection, off_t offset) {
   if (phase() != Phase::kConnected) return fail(EINVAL);
   return maps_.map(id_->qp->pd, memory, length, protection, offset, qp_->peers_iomap_entries());
-}
-
-Result<void> Stream::unmap(void* memory, size_t length) {
-  return maps_.unmap(memory, length);
 }
 
 // Stops early where the peer's mappings end.

@@ -13,26 +13,17 @@
 namespace verbena::rsockets {
 
 // Smart pointers that own a verbs object and destroy it.
-
-struct CloseChannel {
-  void operator()(ibv_comp_channel* channel) const { ibv_destroy_comp_channel(channel); }
+template <auto kDestroy>
+struct Destroyer {
+  template <class Object>
+  void operator()(Object* object) const {
+    kDestroy(object);
+  }
 };
-using CompletionChannel = std::unique_ptr<ibv_comp_channel, CloseChannel>;
-
-struct DestroyCq {
-  void operator()(ibv_cq* cq) const { ibv_destroy_cq(cq); }
-};
-using CompletionQueue = std::unique_ptr<ibv_cq, DestroyCq>;
-
-struct DestroyAddressHandle {
-  void operator()(ibv_ah* handle) const { ibv_destroy_ah(handle); }
-};
-using AddressHandle = std::unique_ptr<ibv_ah, DestroyAddressHandle>;
-
-struct DeregisterMemory {
-  void operator()(ibv_mr* region) const { ibv_dereg_mr(region); }
-};
-using Region = std::unique_ptr<ibv_mr, DeregisterMemory>;
+using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroyer<ibv_destroy_comp_channel>>;
+using CompletionQueue = std::unique_ptr<ibv_cq, Destroyer<ibv_destroy_cq>>;
+using AddressHandle = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
+using Region = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
 
 // Zeroed and registered memory in separate pages, so that no application data share a page with memory that a
 // peer may write.

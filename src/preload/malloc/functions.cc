@@ -2,14 +2,11 @@
 // The allocation functions of this preload, in front of the C library's or of another allocator that is
 // loaded behind this library. Large blocks come from the shared heap if possible; the others from the next
 // allocator.
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
 #include <malloc.h>
-#include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/interpose.h"
 #include "preload/malloc/heap.h"
@@ -94,15 +91,17 @@ INTERPOSE(size_t, malloc_usable_size, (void* at)) {
   return next_malloc_usable_size(at);
 }
 
-INTERPOSE(void*, memalign, (size_t alignment, size_t bytes)) {
-  void* const block = allocate_aligned(alignment, bytes);
-  return block != nullptr ? block : next_memalign(alignment, bytes);
-}
+// Defines a function that returns an aligned block. The next allocator's function gets the last arguments.
+#define ALIGNED(name, parameters, alignment, ...)               \
+  INTERPOSE(void*, name, parameters) {                          \
+    void* const block = allocate_aligned(alignment, bytes);     \
+    return block != nullptr ? block : next_##name(__VA_ARGS__); \
+  }
 
-INTERPOSE(void*, aligned_alloc, (size_t alignment, size_t bytes)) {
-  void* const block = allocate_aligned(alignment, bytes);
-  return block != nullptr ? block : next_aligned_alloc(alignment, bytes);
-}
+ALIGNED(memalign, (size_t alignment, size_t bytes), alignment, alignment, bytes)
+ALIGNED(aligned_alloc, (size_t alignment, size_t bytes), alignment, alignment, bytes)
+ALIGNED(valloc, (size_t bytes), page_size(), bytes)
+ALIGNED(pvalloc, (size_t bytes), page_size(), bytes)
 
 INTERPOSE(int, posix_memalign, (void** result, size_t alignment, size_t bytes)) {
   if (alignment % sizeof(void*) == 0) {
@@ -112,16 +111,6 @@ INTERPOSE(int, posix_memalign, (void** result, size_t alignment, size_t bytes)) 
     }
   }
   return next_posix_memalign(result, alignment, bytes);
-}
-
-INTERPOSE(void*, valloc, (size_t bytes)) {
-  void* const block = allocate_aligned(page_size(), bytes);
-  return block != nullptr ? block : next_valloc(bytes);
-}
-
-INTERPOSE(void*, pvalloc, (size_t bytes)) {
-  void* const block = allocate_aligned(page_size(), bytes);
-  return block != nullptr ? block : next_pvalloc(bytes);
 }
 
 namespace {

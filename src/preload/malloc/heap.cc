@@ -2,17 +2,14 @@
 #include "preload/malloc/heap.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/cancellation_off.h"
 #include "preload/malloc/own_map.h"
-#include "preload/malloc/shared_file.h"
 
 namespace verbena::heap {
 namespace {
@@ -20,6 +17,8 @@ namespace {
 constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
 // The window takes at most 1/8 of all addresses.
 constexpr uint64_t kShare = 8;
+// The alignment of the window's beginning, and the largest alignment of a block.
+constexpr uint64_t kAlignment = uint64_t{1} << 30;
 
 // Returns an address near the end of user space, or at a third of it, depending on the kernel's layout of
 // this process.
@@ -30,23 +29,6 @@ uint64_t usual_address() {
   ::munmap(at, page);
   return reinterpret_cast<uint64_t>(at);
 }
-
-}  // namespace
-
-// Chooses a beginning from 1/4 to 1/2 of the usual address: above what grows behind a program that lies low,
-// and below a program that lies high.
-Window choose_window() {
-  const uint64_t usual = usual_address();
-  uint64_t bytes = kMaxBytes;
-  while (bytes > usual / kShare) bytes /= 2;
-  uint64_t number = 0;
-  if (bytes < Window::kAlignment || ::getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number)
-    return {};
-  const uint64_t begin = (usual / 4 + number % (usual / 4)) / Window::kAlignment * Window::kAlignment;
-  return {.begin = reinterpret_cast<std::byte*>(begin), .bytes = bytes};
-}
-
-namespace {
 
 // Whether this thread is in fork() and holds the lock. Other libraries' fork handlers may allocate and free.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool forking = false;
@@ -87,21 +69,19 @@ class Heap::Locked {
   Heap& heap_;
 };
 
-void Heap::enable() {
-  process_ = ::getpid();
-}
-
-bool Heap::are_ours() const {
-  return process_ == ::getpid();
-}
-
+// Chooses a window with a beginning from 1/4 to 1/2 of the usual address: above what grows behind a program
+// that lies low, and below a program that lies high. Returns false if the address space is too small or there
+// is no random number.
 bool Heap::choose() {
   page_ = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  const Window window = choose_window();
-  if (window.bytes == 0) return false;
-  extents_.set_window(static_cast<uint32_t>(window.bytes / page_));
-  begin_.store(reinterpret_cast<uintptr_t>(window.begin), std::memory_order_relaxed);
-  bytes_.store(window.bytes, std::memory_order_relaxed);
+  const uint64_t usual = usual_address();
+  uint64_t bytes = kMaxBytes;
+  while (bytes > usual / kShare) bytes /= 2;
+  uint64_t number = 0;
+  if (bytes < kAlignment || ::getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) return false;
+  extents_.set_window(static_cast<uint32_t>(bytes / page_));
+  begin_.store((usual / 4 + number % (usual / 4)) / kAlignment * kAlignment, std::memory_order_relaxed);
+  bytes_.store(bytes, std::memory_order_relaxed);
   return true;
 }
 
@@ -114,28 +94,16 @@ bool Heap::is_ready() {
   return file_.open(bytes_.load(std::memory_order_relaxed));
 }
 
-std::byte* Heap::address(uint64_t page) const {
-  return reinterpret_cast<std::byte*>(begin_.load(std::memory_order_relaxed)) + page * page_;
-}
-
 Extent* Heap::block_at(const void* at) {
   const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - begin_.load(std::memory_order_relaxed);
   if (offset >= bytes_.load(std::memory_order_relaxed) || offset % page_ != 0) return nullptr;
   return extents_.find(static_cast<uint32_t>(offset / page_));
 }
 
-bool Heap::map(uint32_t page, uint32_t pages) {
-  return file_.map(address(page), page * page_, pages * page_);
-}
-
 // Makes a kept block readable and writable again: its former owner may have removed rights, for a guard page
 // behind a buffer. False if a part has no memory any more.
 bool Heap::open(const Extent& kept) {
   return ::mprotect(address(kept.page), kept.pages * page_, PROT_READ | PROT_WRITE) == 0;
-}
-
-void Heap::discard(uint32_t page, uint32_t pages) {
-  file_.discard(address(page), page * page_, pages * page_);
 }
 
 // Unmaps an extent without the lock: the kernel needs time for much memory, and RDMA libraries intercept
@@ -200,8 +168,7 @@ void* Heap::allocate(const Wish& wish) {
     const Locked locked(*this);
     if (!is_ready()) {
       is_lost = extents_.kept_pages() > 0;
-    } else if (wish.bytes <= bytes_.load(std::memory_order_relaxed) / 2 &&
-               wish.alignment <= Window::kAlignment) {
+    } else if (wish.bytes <= bytes_.load(std::memory_order_relaxed) / 2 && wish.alignment <= kAlignment) {
       block = take(wish, is_dirty);
     }
   }

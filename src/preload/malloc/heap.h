@@ -2,32 +2,14 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
 
 #include <pthread.h>
-#include <sys/types.h>
+#include <unistd.h>
 
 #include "preload/malloc/extents.h"
 #include "preload/malloc/shared_file.h"
 
 namespace verbena::heap {
-
-// A range of addresses that contains all blocks, so that one comparison tells blocks from other memory. The
-// range is not reserved, because reserved memory counts against the program's limits (ulimit -v) and
-// mlockall(2) would populate it. The range lies far from where the kernel puts mappings, at a random address.
-// Nevertheless other memory may lie in the range.
-struct Window {
-  // The alignment of the window's beginning, and the largest alignment of a block.
-  static constexpr uint64_t kAlignment = uint64_t{1} << 30;
-
-  std::byte* begin = nullptr;
-  uint64_t bytes = 0;  // 0 if there is no window
-};
-
-// Chooses a window. Returns one of 0 bytes if the address space is too small or there is no random number.
-// Clobbers errno.
-Window choose_window();
 
 // A request for a block.
 struct Wish {
@@ -60,7 +42,7 @@ class Heap {
 
   // Starts allocation. Earlier calls allocate nothing, because the fork() handlers are not registered yet.
   // REQUIRES: there is only one thread
-  void enable();
+  void enable() { process_ = ::getpid(); }
 
   // Whether `at` lies in the window, outside which there are no blocks. Costs one comparison.
   bool may_hold(const void* at) const {
@@ -94,15 +76,17 @@ class Heap {
 
   // Returns false in a child that was created without the handlers of fork(3): the blocks also belong to the
   // child's parent.
-  bool are_ours() const;
+  bool are_ours() const { return process_ == ::getpid(); }
   bool is_ready();
   bool choose();
   uint64_t pages_of(size_t bytes) const { return (uint64_t{bytes} + page_ - 1) / page_; }
-  std::byte* address(uint64_t page) const;
+  std::byte* address(uint64_t page) const {
+    return reinterpret_cast<std::byte*>(begin_.load(std::memory_order_relaxed)) + page * page_;
+  }
   Extent* block_at(const void* at);
-  bool map(uint32_t page, uint32_t pages);
+  bool map(uint32_t page, uint32_t pages) { return file_.map(address(page), page * page_, pages * page_); }
   bool open(const Extent& kept);
-  void discard(uint32_t page, uint32_t pages);
+  void discard(uint32_t page, uint32_t pages) { file_.discard(address(page), page * page_, pages * page_); }
   bool unmap(const Extent& extent);
   void unmap_barred(const Extent& extent);
   void give_back_kept(uint64_t most);
@@ -114,8 +98,12 @@ class Heap {
   bool has_shared_blocks();
   bool make_own_stack_private();
 
+  // The window: a range of addresses that contains all blocks, so that one comparison tells blocks from other
+  // memory. The range is not reserved, because reserved memory counts against the program's limits (ulimit
+  // -v) and mlockall(2) would populate it. The range lies far from where the kernel puts mappings, at a
+  // random address. Nevertheless other memory may lie in the range.
   std::atomic<uintptr_t> begin_{0};
-  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> bytes_{0};                     // 0 if there is no window
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards all fields below
   pid_t process_ = 0;                                  // the owner of the blocks; 0 before enable()
   uint64_t page_ = 4096;

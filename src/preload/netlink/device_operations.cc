@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on devices, their ports, their counters, and the whole system.
-#include <cerrno>
-
 #include <infiniband/verbs.h>
 
 #include "adapter/objects/limits.h"
 #include "control/model/agent_status.h"
 #include "preload/netlink/exchange.h"
-#include "preload/netlink/message.h"
 
 namespace verbena::rdma_netlink {
 namespace {
@@ -54,16 +51,8 @@ Attributes describe_port(const LinkStatus& device) {
 
 }  // namespace
 
-Outcome get_device(Exchange& exchange) {
-  exchange.answer.message(describe(exchange.device->link), false);
-  return {};
-}
-
-Outcome dump_devices(Exchange& exchange) {
-  for (const LinkStatus& device : exchange.status.links) {
-    exchange.answer.message(describe(device.link), true);
-  }
-  return {};
+Outcome get_devices(Exchange& exchange) {
+  return tell_devices(exchange, [](const Exchange&, const Link& link) { return describe(link); });
 }
 
 Outcome set_device(Exchange& exchange) {
@@ -95,12 +84,7 @@ Outcome delete_link(Exchange& exchange) {
 }
 
 Outcome get_port(Exchange& exchange) {
-  exchange.answer.message(describe_port(*exchange.device), false);
-  return {};
-}
-
-Outcome dump_ports(Exchange& exchange) {
-  exchange.answer.message(describe_port(*exchange.device), true);
+  exchange.answer.message(describe_port(*exchange.device), exchange.request.wants_dump());
   return {};
 }
 
@@ -133,18 +117,16 @@ Attributes handle_of_port(const Exchange& exchange) {
   return handle_of(exchange.device->link).put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
 }
 
-void put_counter(Attributes& table, std::string_view name, uint64_t value) {
-  Attributes entry;
-  entry.put_text(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, name);
-  entry.put_u64(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, value);
-  table.put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, entry);
-}
-
-Outcome get_port_counters(Exchange& exchange) {
+// Responds with all counters of the port: their names, and what put(entry, counter) adds.
+template <class Put>
+Outcome tell_counters(Exchange& exchange, Put put) {
   Attributes table;
   for (const control::NamedCounter& counter : control::kNamedCounters) {
     if (!counter.path.starts_with(kFolder)) continue;
-    put_counter(table, counter.path.substr(kFolder.size()), counter.value(exchange.device->counters));
+    Attributes entry;
+    entry.put_text(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, counter.path.substr(kFolder.size()));
+    put(entry, counter);
+    table.put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, entry);
   }
   exchange.answer.message(handle_of_port(exchange).put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, table), false);
   return {};
@@ -162,7 +144,10 @@ Attributes describe_counter(const control::SlotStatus& slot, const control::QpNu
   lqpn.put_u32(RDMA_NLDEV_ATTR_RES_LQPN, qp.qpn);
   qps.put_nest(RDMA_NLDEV_ATTR_RES_QP_ENTRY, lqpn);
   for (size_t i = 0; i < qp.counters.size(); ++i) {
-    put_counter(table, transport::kQpCounterNames[i], qp.counters[i]);
+    Attributes counter;
+    counter.put_text(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, transport::kQpCounterNames[i]);
+    counter.put_u64(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, qp.counters[i]);
+    table.put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, counter);
   }
   entry.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
   entry.put_u32(RDMA_NLDEV_ATTR_STAT_COUNTER_ID, qp.qpn);
@@ -204,7 +189,11 @@ Outcome dump_regions(Exchange& exchange) {
 }  // namespace
 
 Outcome get_statistics(Exchange& exchange) {
-  if (!exchange.request.has(RDMA_NLDEV_ATTR_STAT_RES)) return get_port_counters(exchange);
+  if (!exchange.request.has(RDMA_NLDEV_ATTR_STAT_RES)) {
+    return tell_counters(exchange, [&](Attributes& entry, const control::NamedCounter& counter) {
+      entry.put_u64(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, counter.value(exchange.device->counters));
+    });
+  }
   if (resource_of(exchange.request) != RDMA_NLDEV_ATTR_RES_QP) return refuse(EINVAL);
   if (exchange.request.has(RDMA_NLDEV_ATTR_STAT_MODE)) return get_mode(exchange);
   return refuse(EOPNOTSUPP, "each QP is counted, always, by a counter of its own");
@@ -236,17 +225,10 @@ Outcome set_statistics(Exchange& exchange) {
 
 // Lists the counters, none of which can be switched off.
 Outcome get_statistics_mode(Exchange& exchange) {
-  Attributes table;
   uint32_t index = 0;
-  for (const control::NamedCounter& counter : control::kNamedCounters) {
-    if (!counter.path.starts_with(kFolder)) continue;
-    Attributes entry;
-    entry.put_text(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, counter.path.substr(kFolder.size()));
+  return tell_counters(exchange, [&](Attributes& entry, const control::NamedCounter&) {
     entry.put_u32(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_INDEX, index++);
-    table.put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, entry);
-  }
-  exchange.answer.message(handle_of_port(exchange).put_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, table), false);
-  return {};
+  });
 }
 
 }  // namespace verbena::rdma_netlink

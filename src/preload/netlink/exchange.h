@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "preload/netlink/message.h"
 #include "preload/netlink/service.h"
 
 namespace verbena::rdma_netlink {
@@ -28,21 +27,22 @@ struct Exchange {
 // Returns the device's index and name, the attributes with which every message about a device begins.
 Attributes handle_of(const control::Link& link);
 
+// Adds a message about the request's device or, for a dump, about each device.
+Outcome tell_devices(Exchange& exchange, Attributes (*describe)(const Exchange&, const control::Link&));
+
 // Carries out a request: gets or changes one object, or lists several (dump). If the operation refuses the
 // request, the program gets the returned error and reason.
 using Operation = Outcome (*)(Exchange& exchange);
 
-Outcome get_device(Exchange& exchange);
-Outcome dump_devices(Exchange& exchange);
+// Each of these gets one object; get_devices(), get_port() and get_summaries() also list several.
+Outcome get_devices(Exchange& exchange);
 Outcome set_device(Exchange& exchange);
 Outcome add_link(Exchange& exchange);
 Outcome delete_link(Exchange& exchange);
 Outcome get_port(Exchange& exchange);
-Outcome dump_ports(Exchange& exchange);
 Outcome get_system(Exchange& exchange);
 Outcome set_system(Exchange& exchange);
-Outcome get_summary(Exchange& exchange);
-Outcome dump_summaries(Exchange& exchange);
+Outcome get_summaries(Exchange& exchange);
 
 // Get one object, or list all objects, of the kind that the request's command names.
 Outcome get_resource(Exchange& exchange);

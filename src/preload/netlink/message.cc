@@ -2,10 +2,7 @@
 #include "preload/netlink/message.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-
-#include <linux/netlink.h>
 
 namespace verbena::rdma_netlink {
 namespace {
@@ -137,10 +134,6 @@ void Answer::add(uint16_t type, uint16_t flags, const Bytes& payload) {
   Bytes datagram = bytes_of(header);
   datagram.insert(datagram.end(), payload.begin(), payload.end());
   datagrams_.push_back(std::move(datagram));
-}
-
-void Answer::message(const Attributes& attributes, bool is_part) {
-  add(request_.type, is_part ? NLM_F_MULTI : 0, attributes.bytes());
 }
 
 void Answer::table(const Attributes& owner, uint16_t type, const std::vector<Attributes>& entries) {

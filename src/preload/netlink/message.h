@@ -101,7 +101,9 @@ class Answer {
   Answer(const Request::Header& request, uint32_t port) : request_(request), port_(port) {}
 
   // Adds a message of the request's type. `is_part`: the message is a part of a dump (NLM_F_MULTI).
-  void message(const Attributes& attributes, bool is_part);
+  void message(const Attributes& attributes, bool is_part) {
+    add(request_.type, is_part ? NLM_F_MULTI : 0, attributes.bytes());
+  }
   // Adds messages that consist of `owner` and an attribute `type` with as many of the entries as fit. Adds no
   // message if there are no entries.
   void table(const Attributes& owner, uint16_t type, const std::vector<Attributes>& entries);

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on resources: the number of objects of each kind, and their lists.
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,7 +7,6 @@
 #include "base/text.h"
 #include "control/model/agent_status.h"
 #include "preload/netlink/exchange.h"
-#include "preload/netlink/message.h"
 
 namespace verbena::rdma_netlink {
 namespace {
@@ -248,16 +243,8 @@ const Resource& row_of(const Exchange& exchange) {
 
 }  // namespace
 
-Outcome get_summary(Exchange& exchange) {
-  exchange.answer.message(summarize(exchange, exchange.device->link), false);
-  return {};
-}
-
-Outcome dump_summaries(Exchange& exchange) {
-  for (const control::LinkStatus& device : exchange.status.links) {
-    exchange.answer.message(summarize(exchange, device.link), true);
-  }
-  return {};
+Outcome get_summaries(Exchange& exchange) {
+  return tell_devices(exchange, summarize);
 }
 
 Outcome get_resource(Exchange& exchange) {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/netlink/service.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-
 #include "preload/netlink/exchange.h"
 
 namespace verbena::rdma_netlink {
@@ -21,14 +16,14 @@ struct Command {
   Operation dump;  // nullptr: not supported
 };
 constexpr std::array kCommands = std::to_array<Command>({
-    {RDMA_NLDEV_CMD_GET, About::kDevice, get_device, dump_devices},
+    {RDMA_NLDEV_CMD_GET, About::kDevice, get_devices, get_devices},
     {RDMA_NLDEV_CMD_SET, About::kDevice, set_device, nullptr},
     {RDMA_NLDEV_CMD_NEWLINK, About::kNothing, add_link, nullptr},
     {RDMA_NLDEV_CMD_DELLINK, About::kDevice, delete_link, nullptr},
-    {RDMA_NLDEV_CMD_PORT_GET, About::kPort, get_port, dump_ports},
+    {RDMA_NLDEV_CMD_PORT_GET, About::kPort, get_port, get_port},
     {RDMA_NLDEV_CMD_SYS_GET, About::kNothing, get_system, nullptr},
     {RDMA_NLDEV_CMD_SYS_SET, About::kNothing, set_system, nullptr},
-    {RDMA_NLDEV_CMD_RES_GET, About::kDevice, get_summary, dump_summaries},
+    {RDMA_NLDEV_CMD_RES_GET, About::kDevice, get_summaries, get_summaries},
     {RDMA_NLDEV_CMD_RES_QP_GET, About::kDevice, get_resource, dump_resources},
     {RDMA_NLDEV_CMD_RES_CM_ID_GET, About::kDevice, get_resource, dump_resources},
     {RDMA_NLDEV_CMD_RES_CQ_GET, About::kDevice, get_resource, dump_resources},
@@ -72,7 +67,7 @@ Outcome carry_out(Exchange& exchange) {
   const Operation operation = !is_known ? nullptr : request.wants_dump() ? command->dump : command->one;
   if (operation == nullptr) return refuse(EOPNOTSUPP, "Verbena's devices have nothing to say to this");
   if (command->about != About::kNothing) {
-    const bool may_be_all = operation == dump_devices || operation == dump_summaries;
+    const bool may_be_all = operation == get_devices || operation == get_summaries;
     if (auto found = look_up(command->about, may_be_all, exchange); !found) return found;
   }
   return operation(exchange);
@@ -98,6 +93,17 @@ Attributes handle_of(const control::Link& link) {
   attributes.put_u32(RDMA_NLDEV_ATTR_DEV_INDEX, link.device_index);
   attributes.put_text(RDMA_NLDEV_ATTR_DEV_NAME, link.name);
   return attributes;
+}
+
+Outcome tell_devices(Exchange& exchange, Attributes (*describe)(const Exchange&, const control::Link&)) {
+  if (exchange.request.wants_dump()) {
+    for (const auto& device : exchange.status.links) {
+      exchange.answer.message(describe(exchange, device.link), true);
+    }
+  } else {
+    exchange.answer.message(describe(exchange, exchange.device->link), false);
+  }
+  return {};
 }
 
 std::vector<Bytes> Service::answer(std::span<const std::byte> datagram, uint32_t port) {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string_view>
-#include <vector>
-
 #include "control/model/admin_error.h"
 #include "control/model/agent_status.h"
 #include "preload/netlink/message.h"

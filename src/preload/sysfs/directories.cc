@@ -6,13 +6,9 @@
 //
 // glob(3) accesses the file system inside the C library, where calls cannot be intercepted. So it gets
 // functions for that (GLOB_ALTDIRFUNC).
-
-#include <atomic>
 #include <cstdlib>
-#include <cstring>
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -271,16 +267,15 @@ int glob_shown(const char* pattern, int flags, glob_t* state, Glob glob) {
 
 }  // namespace
 
-INTERPOSE(int, glob, (const char* pattern, int flags, OnError on_error, glob_t* state)) {
-  return glob_shown(pattern, flags, state,
-                    [&](int with) { return next_glob(pattern, with, on_error, state); });
-}
+#define GLOB(name)                                                                            \
+  INTERPOSE(int, name, (const char* pattern, int flags, OnError on_error, glob_t* state)) {   \
+    return glob_shown(pattern, flags, state,                                                  \
+                      [&](int with) { return next_##name(pattern, with, on_error, state); }); \
+  }
 
+GLOB(glob)
+GLOB(glob64)
 // The same function on the supported machines.
 static_assert(sizeof(glob_t) == sizeof(glob64_t));
-INTERPOSE(int, glob64, (const char* pattern, int flags, OnError on_error, glob_t* state)) {
-  return glob_shown(pattern, flags, state,
-                    [&](int with) { return next_glob64(pattern, with, on_error, state); });
-}
 
 }  // namespace verbena::sysfs

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that open, query or simplify a path. This file does not access the buffers that queries fill, so
 // their types are void.
-#include <climits>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
-#include <fcntl.h>
 #include <sys/types.h>
 
 #include "base/interpose.h"

@@ -6,17 +6,12 @@
 // All else is left to the kernel: bind, getsockname, poll, receiving, options, dup, close. So this library
 // keeps no state about descriptors, and intercepts only three calls that all programs make. In a program
 // without such a socket, an intercepted call costs one load and one comparison more.
-
-#include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <linux/netlink.h>
 #include <poll.h>
 #include <sched.h>
@@ -31,7 +26,6 @@
 
 #include "base/detached_thread.h"
 #include "base/interpose.h"
-#include "base/paths/state_path.h"
 #include "base/unique_fd.h"
 #include "preload/sysfs/shown_path.h"
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/sysfs/shown_path.h"
 
-#include <atomic>
 #include <cstdlib>
 
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "base/paths/state_path.h"
 
 namespace verbena::sysfs {
 namespace {
@@ -73,14 +70,9 @@ Component next_component(const char* path) {
   return {{path + slashes, size}, path + slashes + size};
 }
 
-bool is(std::string_view text, const char* other) {
-  return text.size() == std::strlen(other) && std::memcmp(text.data(), other, text.size()) == 0;
-}
-
 size_t parent_size(std::string_view path) {
-  size_t size = path.size();
-  while (size > 0 && path[size - 1] != '/') --size;
-  return size > 0 ? size - 1 : 0;
+  const size_t slash = path.rfind('/');
+  return slash != std::string_view::npos ? slash : 0;
 }
 
 }  // namespace
@@ -103,8 +95,8 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
   const char* rest = path;
   bool ends_in_dot = false;
   for (Component next = next_component(rest); !next.name.empty(); next = next_component(rest)) {
-    ends_in_dot = is(next.name, ".");
-    if (is(next.name, "..")) {
+    ends_in_dot = next.name == ".";
+    if (next.name == "..") {
       // Only the kernel knows where ".." leads from a symbolic link, so the kernel gets the rest.
       if (!is_directory(look_up(chosen, simple) ? target() : simple.c_str())) break;
       through_root_ |= root_of(simple.view()) != nullptr;
@@ -123,7 +115,7 @@ ShownPath::ShownPath(const char* chosen, int directory, const char* path) {
     shown_ = target_.add(slash).add(rest).valid();
     through_root_ &= shown_;  // the kernel will refuse a path that is too long
     const char* root = root_of(simple.view());
-    if (shown_ && is(simple.view(), root) && exists(root)) {
+    if (shown_ && simple.view() == root && exists(root)) {
       merged_root_ = root;
       relative_paths_matter.store(true, std::memory_order_relaxed);
     }

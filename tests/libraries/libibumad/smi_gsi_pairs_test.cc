@@ -12,7 +12,7 @@
 
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
-#include "libraries/libibumad/adapters.h"
+#include "libraries/libibumad/umad.h"
 
 namespace verbena::test {
 namespace {

@@ -2,12 +2,10 @@
 #include "libraries/libibverbs/provider/provider.h"
 
 #include <array>
-#include <cstddef>
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
 #include <new>
-#include <span>
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -44,6 +42,11 @@ class LiveObjectTable {
 
   std::mutex& mutex() { return mutex_; }
 
+  // Drops 4 bits: objects have some hundred bytes and addresses that are multiples of 16.
+  static size_t hash_of(const void* object) {
+    return static_cast<size_t>((reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15 >> 24);
+  }
+
  private:
   static constexpr size_t kFirstBuckets = 256;
 
@@ -74,13 +77,6 @@ class LiveObjectTable {
     if (old.data() != first_.data()) ::munmap(old.data(), old.size_bytes());
   }
 
- public:
-  // Drops 4 bits: objects have some hundred bytes and addresses that are multiples of 16.
-  static size_t hash_of(const void* object) {
-    return static_cast<size_t>((reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15 >> 24);
-  }
-
- private:
   std::mutex mutex_;
   size_t count_ = 0;
   std::array<LiveObject*, kFirstBuckets> first_{};

@@ -3,14 +3,11 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
-
-#include <infiniband/verbs.h>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -134,8 +131,6 @@ struct DeviceInfo {
   ibv_node_type node_type = IBV_NODE_CA;
   ibv_transport_type transport = IBV_TRANSPORT_IB;
 };
-
-class Context;
 
 class Device {
  public:

@@ -11,6 +11,8 @@
 #include <tuple>
 #include <vector>
 
+#include <infiniband/umad.h>
+
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -18,6 +20,41 @@
 #include "control/protocol/mad_messages.h"
 
 namespace verbena::umad {
+
+// Returns the level that the program set with umad_debug(3); at level 0, nothing is written.
+int debug_level();
+
+// Writes a line to standard error, in libibumad's format.
+[[gnu::format(printf, 2, 3)]] void say(const char* function, const char* format, ...);
+
+// The port number of all our adapters: each has one port.
+inline constexpr int kPortNumber = 1;
+
+// Returns all adapters, except those whose names are too long for libibumad's structs. Thread-safe.
+Result<std::vector<control::Link>> adapters();
+
+// The result of choose(): an adapter and a port number. The port number is 0 if the program named an adapter
+// but no port.
+struct Choice {
+  control::Link link;
+  int port = 0;
+};
+// Selects an adapter and a port as libibumad does. Returns a named adapter as is, even if its port is down,
+// unless `port` is 0. Otherwise selects an active adapter that matches, preferably one with an address that
+// is not link-local. Errors: ENODEV if there is none.
+Result<Choice> choose(const char* name, std::optional<int> port);
+
+// struct umad_ca_pair of umad.h since rdma-core 56. Names the devices that serve a port's SMI (subnet
+// management) and GSI (all other classes), with the port number on each device. A name is empty if there is
+// no such device.
+struct CaPair {
+  char smi_name[UMAD_CA_NAME_LEN];
+  uint32_t smi_port;
+  char gsi_name[UMAD_CA_NAME_LEN];
+  uint32_t gsi_port;
+};
+static_assert(sizeof(CaPair) == 48 && offsetof(CaPair, smi_port) == 20 && offsetof(CaPair, gsi_name) == 24 &&
+              offsetof(CaPair, gsi_port) == 44);
 
 // The beginning of a request whose response has not arrived. If the agent ends, the program gets this part
 // back as timed out.
@@ -44,8 +81,14 @@ class OpenPorts {
  public:
   static OpenPorts& current();
 
-  void add(int socket, OpenedPort port);
-  void remove(int socket);
+  void add(int socket, OpenedPort port) {
+    const std::lock_guard lock(mutex_);
+    ports_.insert_or_assign(socket, std::move(port));
+  }
+  void remove(int socket) {
+    const std::lock_guard lock(mutex_);
+    ports_.erase(socket);
+  }
   // Stores the port's number with its new agent, and forgets the awaited responses.
   void renumber(int socket, uint64_t number);
   void set_lost(int socket, bool is_lost);
@@ -69,17 +112,16 @@ class OpenPorts {
   std::mutex& mutex() { return mutex_; }
 
  private:
+  template <class Action>
+  void with(int socket, Action action);
+
   std::mutex mutex_;
   std::map<int, OpenedPort> ports_;
 };
 
-}  // namespace verbena::umad
-
 // Requests to the agent (the daemon) about links, and about ports for management datagrams (MADs).
 // Thread-safe. A process has one session with the agent. A child after fork() gets a session of its own; both
 // processes keep inherited ports open.
-namespace verbena::umad {
-
 Result<std::vector<control::Link>> links();
 Result<protocol::MadPortReply> query_port(uint32_t device_index);
 // Opens a port for management datagrams and adds the port to OpenPorts. Returns the port's socket.
