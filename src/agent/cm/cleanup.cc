@@ -9,7 +9,7 @@
 
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
-#include "management/cm/connection.h"
+#include "management/cm/connection_table.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::agent {

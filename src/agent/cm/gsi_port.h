@@ -10,7 +10,7 @@
 #include "agent/event_loop.h"
 #include "base/result.h"
 #include "management/cm/events.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 
 namespace verbena::agent {
 

@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/time.h"
 #include "management/cm/events.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 
 namespace verbena::agent {
 

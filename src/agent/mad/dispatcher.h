@@ -24,7 +24,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "management/cm/events.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 #include "management/mad/mad.h"
 
 namespace verbena::agent {

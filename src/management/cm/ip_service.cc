@@ -34,16 +34,11 @@ void encode_address(const roce::Address& address, bool ipv4, uint8_t* to) {
 }  // namespace
 
 Result<IpService> parse_service_id(uint64_t service_id) {
-  const IpService service{static_cast<PortSpace>(service_id >> 16), static_cast<uint16_t>(service_id)};
-  switch (service_id >> 16) {
-    case static_cast<uint64_t>(PortSpace::kIpoib):
-    case static_cast<uint64_t>(PortSpace::kTcp):
-    case static_cast<uint64_t>(PortSpace::kUdp):
-    case static_cast<uint64_t>(PortSpace::kIb):
-      return service;
-    default:
-      return fail(EINVAL);
+  for (const PortSpace space : {PortSpace::kIpoib, PortSpace::kTcp, PortSpace::kUdp, PortSpace::kIb}) {
+    const auto port = static_cast<uint16_t>(service_id);
+    if (service_id == cm::service_id(space, port)) return IpService{space, port};
   }
+  return fail(EINVAL);
 }
 
 Result<IpHeader> decode_ip_header(ConstBytes private_data) {

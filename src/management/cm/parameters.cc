@@ -19,16 +19,16 @@ Ece ece_of(const ConnectionParameters& parameters) {
   return {parameters.ece_vendor, parameters.ece_options};
 }
 
+// Returns the private data of a message, and its ECE fields if it has any.
 template <class Message>
-ConnectionParameters with_data_of(const Message& message) {
+ConnectionParameters common_in(const Message& message) {
   ConnectionParameters parameters{};
   [[maybe_unused]] const bool set = parameters.set_data(std::as_bytes(std::span(message.private_data)));
+  if constexpr (requires { message.ece; }) {
+    parameters.ece_vendor = message.ece.vendor;
+    parameters.ece_options = message.ece.options;
+  }
   return parameters;
-}
-
-void set_ece(ConnectionParameters& parameters, const Ece& ece) {
-  parameters.ece_vendor = ece.vendor;
-  parameters.ece_options = ece.options;
 }
 
 }  // namespace
@@ -77,8 +77,7 @@ bool say(const ConnectionParameters& parameters, SidrRep& rep) {
 }
 
 ConnectionParameters heard_in(const Req& req) {
-  ConnectionParameters parameters = with_data_of(req);
-  set_ece(parameters, req.ece);
+  ConnectionParameters parameters = common_in(req);
   parameters.qpn = req.local_qpn;
   parameters.responder_resources = req.initiator_depth;
   parameters.initiator_depth = req.responder_resources;
@@ -90,8 +89,7 @@ ConnectionParameters heard_in(const Req& req) {
 }
 
 ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target) {
-  ConnectionParameters parameters = with_data_of(rep);
-  set_ece(parameters, rep.ece);
+  ConnectionParameters parameters = common_in(rep);
   parameters.qpn = from_xrc_target ? rep.local_eecn : rep.local_qpn;
   parameters.responder_resources = rep.initiator_depth;
   parameters.initiator_depth = rep.responder_resources;
@@ -102,16 +100,15 @@ ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target) {
 }
 
 ConnectionParameters heard_in(const Rej& rej) {
-  return with_data_of(rej);
+  return common_in(rej);
 }
 
 ConnectionParameters heard_in(const SidrReq& req) {
-  return with_data_of(req);
+  return common_in(req);
 }
 
 ConnectionParameters heard_in(const SidrRep& rep) {
-  ConnectionParameters parameters = with_data_of(rep);
-  set_ece(parameters, rep.ece);
+  ConnectionParameters parameters = common_in(rep);
   parameters.qpn = rep.qpn;
   parameters.qkey = rep.qkey;
   return parameters;

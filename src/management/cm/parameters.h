@@ -59,9 +59,6 @@ struct ManagerConfig {
   uint8_t max_unasked = 3;
   // Makes communication IDs a counter XORed with this mask; otherwise IDs are unpredictable (IdSequence).
   std::optional<uint32_t> id_mask;
-  // Whether LAPs go to the handler. If not, they are answered with AprStatus::kUnsupported, since RoCE has no
-  // alternate paths (annex A16).
-  bool alternate_paths = false;
 
   // Returns the time to wait if a peer announces this exponent for its response time or for the lifetime of
   // its packets.
@@ -103,8 +100,6 @@ struct ConnectRequest {
   uint8_t remote_response_timeout = 20;
   uint8_t local_response_timeout = 20;
   uint8_t max_cm_retries = 15;
-  // If the peer's REQ for the same service crosses ours, both belong to this one connection.
-  bool peer_to_peer = false;
   ConnectionParameters parameters{};  // private data: at most 92 bytes
 };
 

@@ -22,8 +22,7 @@
 #include "agent/network_namespace.h"
 #include "control/client/client.h"
 #include "control/client/command_client.h"
-#include "management/cm/counters.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 #include "wire/roce/qpn.h"
 

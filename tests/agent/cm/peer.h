@@ -20,7 +20,6 @@
 #include "base/time.h"
 #include "management/cm/events.h"
 #include "management/cm/ip_service.h"
-#include "management/cm/mad.h"
 #include "management/cm/messages.h"
 
 namespace verbena::test {
