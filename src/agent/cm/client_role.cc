@@ -47,6 +47,19 @@ uint32_t scope_of(const CmAddress& address) {
   return is_link_local(address) ? address.scope_id : 0;
 }
 
+constexpr uint8_t kHopLimit = 64;
+
+constexpr uint32_t kNoTypeOfService = ~0u;
+
+// Whether packets can use this route at all.
+bool is_route(const protocol::CmRoute& route) {
+  if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
+  roce::Address peer;
+  std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
+  return route.source.family == route.destination.family &&
+         gid_of(route.source).is_ipv4() == peer.is_ipv4() && !peer.is_zero();
+}
+
 }  // namespace
 
 tl::unexpected<control::AdminError> link_local_without_interface(const CmAddress& address) {
@@ -236,12 +249,6 @@ Outcome IdentifierRequests::migrate(CmIdentifier& id, const protocol::CmMigrateR
   return {};
 }
 
-namespace {
-
-constexpr uint8_t kHopLimit = 64;
-
-}  // namespace
-
 // RoCE has no subnet administration to ask. The group's MGID is its IP address, and the process that attaches
 // a QP joins the group on the netdev.
 EventOutcome MulticastRequests::join(CmIdentifier& id, const protocol::CmJoinRequest& request) {
@@ -280,21 +287,6 @@ Outcome MulticastRequests::leave(CmIdentifier& id, const protocol::CmLeaveReques
   limits_.give_back_groups(1);
   return {};
 }
-
-namespace {
-
-constexpr uint32_t kNoTypeOfService = ~0u;
-
-// Whether packets can use this route at all.
-bool is_route(const protocol::CmRoute& route) {
-  if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
-  roce::Address peer;
-  std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
-  return route.source.family == route.destination.family &&
-         gid_of(route.source).is_ipv4() == peer.is_ipv4() && !peer.is_zero();
-}
-
-}  // namespace
 
 RouteOutcome RestoreRequests::restore(const protocol::CmRestoreRequest& request) {
   if (request.state > protocol::kCmResolved) return refuse(EINVAL, "no such state");

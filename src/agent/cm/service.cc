@@ -36,6 +36,35 @@ cm::ManagerConfig manager_config() {
   return config;
 }
 
+static_assert(protocol::kConnectionStates == cm::kStates);
+static_assert(protocol::kConnectionMads == cm::kMessageTypes);
+static_assert(protocol::kDatagramDropReasons == cm::kDropReasons);
+
+// By CmState: the values of the kernel's enum rdma_cm_state.
+constexpr std::array<uint8_t, kCmStates> kKernelStates = {0, 7, 1, 2, 4, 5, 6, 8, 9};
+
+protocol::CmIdRecord record_of(const CmClient& client, const CmIdentifier& id, const cm::Manager& manager) {
+  protocol::CmIdRecord record{};
+  record.pid = client.host().process();
+  record.uid = client.user();
+  record.number = id.listed_number;
+  record.device_index = id.has_device() ? id.route.device_index : protocol::kNoDevice;
+  record.port_space = id.port_space;
+  record.qp_type = id.qp_type;
+  record.state = kKernelStates[static_cast<size_t>(id.state)];
+  record.source = id.source;
+  record.destination = id.destination;
+  store_text(record.program, client.host().program());
+  if (id.connection != 0) {
+    if (const auto info = manager.info(id.connection)) record.local_qpn = info->local_qpn;
+  }
+  return record;
+}
+
+uint64_t sum(const cm::Counters::ByMessage& counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+}
+
 }  // namespace
 
 CmService::CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent)
@@ -270,39 +299,6 @@ void CmService::on_timer() {
   manager_.on_timer(MonotonicClock::now(), kTimersAtOnce);
   settle();
 }
-
-namespace {
-
-static_assert(protocol::kConnectionStates == cm::kStates);
-static_assert(protocol::kConnectionMads == cm::kMessageTypes);
-static_assert(protocol::kDatagramDropReasons == cm::kDropReasons);
-
-// By CmState: the values of the kernel's enum rdma_cm_state.
-constexpr std::array<uint8_t, kCmStates> kKernelStates = {0, 7, 1, 2, 4, 5, 6, 8, 9};
-
-protocol::CmIdRecord record_of(const CmClient& client, const CmIdentifier& id, const cm::Manager& manager) {
-  protocol::CmIdRecord record{};
-  record.pid = client.host().process();
-  record.uid = client.user();
-  record.number = id.listed_number;
-  record.device_index = id.has_device() ? id.route.device_index : protocol::kNoDevice;
-  record.port_space = id.port_space;
-  record.qp_type = id.qp_type;
-  record.state = kKernelStates[static_cast<size_t>(id.state)];
-  record.source = id.source;
-  record.destination = id.destination;
-  store_text(record.program, client.host().program());
-  if (id.connection != 0) {
-    if (const auto info = manager.info(id.connection)) record.local_qpn = info->local_qpn;
-  }
-  return record;
-}
-
-uint64_t sum(const cm::Counters::ByMessage& counts) {
-  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
-}
-
-}  // namespace
 
 protocol::CmStatus status_of(CmService& service) {
   protocol::CmStatus status{};

@@ -48,20 +48,6 @@ bool write_all(std::string_view& rest) {
   return true;
 }
 
-}  // namespace
-
-bool LogOutput::put(std::string_view line) {
-  std::string_view end = is_torn_ ? "\n" : "";
-  if (!write_all(end)) return false;
-  is_torn_ = false;
-  std::string_view rest = line;
-  if (write_all(rest)) return true;
-  is_torn_ = rest.size() < line.size();
-  return false;
-}
-
-namespace {
-
 // Returns <home>/<prefix><network namespace>, beside the traces. Empty if another user can write to <home>:
 // the path could be a pipe without a reader, or a file that other users can read.
 std::string path_with(std::string_view prefix) {
@@ -81,7 +67,25 @@ UniqueFd open_log(const std::string& path) {
   return UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
 }
 
+constexpr size_t kStack = size_t{256} << 10;
+
+std::string text_of(const LogQueue::Entry& entry) {
+  if (entry.dropped == 0) return entry.line;
+  return log_text(LogLevel::kWarning,
+                  verbena::format("{} lines are missing here: they could not be written", entry.dropped));
+}
+
 }  // namespace
+
+bool LogOutput::put(std::string_view line) {
+  std::string_view end = is_torn_ ? "\n" : "";
+  if (!write_all(end)) return false;
+  is_torn_ = false;
+  std::string_view rest = line;
+  if (write_all(rest)) return true;
+  is_torn_ = rest.size() < line.size();
+  return false;
+}
 
 std::string log_file_path() {
   return path_with("log-");
@@ -188,18 +192,6 @@ void LogQueue::failed(const Entry& entry) {
   bytes_ = 0;
   is_failing_ = true;
 }
-
-namespace {
-
-constexpr size_t kStack = size_t{256} << 10;
-
-std::string text_of(const LogQueue::Entry& entry) {
-  if (entry.dropped == 0) return entry.line;
-  return log_text(LogLevel::kWarning,
-                  verbena::format("{} lines are missing here: they could not be written", entry.dropped));
-}
-
-}  // namespace
 
 struct AgentLog::State {
   State(size_t max_bytes, const LogLimit::Sizes& limits) : queue(max_bytes), limit(limits) {}

@@ -21,6 +21,8 @@ namespace verbena::agent {
 
 namespace {
 
+using protocol::CaptureNewsReply;
+
 constexpr const char* kNoList = "the list of identifiers cannot be made";
 // Number of identifiers listed per piece of work in a user's turn.
 constexpr size_t kListedAtOnce = 64;
@@ -68,6 +70,21 @@ class CmIdFile {
   UniqueFd theirs_;
   off_t end_ = 0;
 };
+
+// Maximum number of unfetched news, each with a ring, beside the leased slots.
+constexpr size_t kMaxNews = 4096;
+// From this number of unfetched news on, slots that have come and gone in the meantime are dropped. A ring
+// takes two megabytes, and a process can take and return slots without end.
+constexpr size_t kMuchNews = 256;
+
+// Maximum number of processes that one session may trace.
+constexpr size_t kMaxOfSession = 16;
+
+// Returns the second number of the first pair that begins with `begins_with`.
+std::optional<uint64_t> first_of(const std::set<std::pair<uint64_t, uint64_t>>& pairs, uint64_t begins_with) {
+  const auto found = pairs.lower_bound({begins_with, 0});
+  return found != pairs.end() && found->first == begins_with ? std::optional(found->second) : std::nullopt;
+}
 
 }  // namespace
 
@@ -142,18 +159,6 @@ SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Lessee& clie
     return list->take();
   };
 }
-
-namespace {
-
-using protocol::CaptureNewsReply;
-
-// Maximum number of unfetched news, each with a ring, beside the leased slots.
-constexpr size_t kMaxNews = 4096;
-// From this number of unfetched news on, slots that have come and gone in the meantime are dropped. A ring
-// takes two megabytes, and a process can take and return slots without end.
-constexpr size_t kMuchNews = 256;
-
-}  // namespace
 
 RequestResult<> CaptureRequests::start_capture(const Lessee& client,
                                                const protocol::StartCaptureRequest& request) {
@@ -259,19 +264,6 @@ void CaptureRequests::session_went(uint64_t session) {
   news_.clear();
   given_ = News();
 }
-
-namespace {
-
-// Maximum number of processes that one session may trace.
-constexpr size_t kMaxOfSession = 16;
-
-// Returns the second number of the first pair that begins with `begins_with`.
-std::optional<uint64_t> first_of(const std::set<std::pair<uint64_t, uint64_t>>& pairs, uint64_t begins_with) {
-  const auto found = pairs.lower_bound({begins_with, 0});
-  return found != pairs.end() && found->first == begins_with ? std::optional(found->second) : std::nullopt;
-}
-
-}  // namespace
 
 RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
     const Lessee& client, const protocol::KeptTraceRequest& request) {

@@ -100,6 +100,9 @@ bool exchange(const std::string& one, const std::string& other) {
   return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
 
+// Interval between retries: a full file system may have room again.
+constexpr Duration kRetryInterval = std::chrono::seconds(1);
+
 }  // namespace
 
 template <class Work>
@@ -284,13 +287,6 @@ void StateTree::remove_strangers(const std::string& path, const std::vector<std:
   // Renames each folder as a whole, so that it disappears at once.
   for (const fs::path& stranger : strangers) fs::rename(stranger, spare_path());
 }
-
-namespace {
-
-// Interval between retries: a full file system may have room again.
-constexpr Duration kRetryInterval = std::chrono::seconds(1);
-
-}  // namespace
 
 StateWriter::StateWriter(std::string directory) : tree_(std::move(directory)) {
   try {

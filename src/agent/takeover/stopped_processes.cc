@@ -76,6 +76,9 @@ bool read_entry(int page, size_t array, uint32_t index, Entry& entry) {
   return ::pread(page, static_cast<void*>(&entry), sizeof entry, offset) == ssize_t{sizeof entry};
 }
 
+// Short enough for a queue pair with the usual timeouts, which gives up after 0.5 s.
+constexpr Duration kInterval = std::chrono::milliseconds(100);
+
 }  // namespace
 
 // Watches one slot. It first waits for a packet, then checks whether the process is stopped, and answers
@@ -429,13 +432,6 @@ void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlo
   if (found != slots_.end()) slots_.erase(found);
   if (is_watched) slots_.emplace(slot, std::make_unique<Slot>(*this, *leased));
 }
-
-namespace {
-
-// Short enough for a queue pair with the usual timeouts, which gives up after 0.5 s.
-constexpr Duration kInterval = std::chrono::milliseconds(100);
-
-}  // namespace
 
 StoppedAgent::StoppedAgent() : thread_([this] { run(); }) {}
 

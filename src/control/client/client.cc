@@ -181,7 +181,6 @@ void AgentNews::on_trace(const protocol::TraceMessage& message, AgentEvent& even
   trace_details_ = message.on != 0;
 }
 
-using protocol::MessageType;
 using Turn = AgentSession::Turn;
 
 Client::Client(std::unique_ptr<AgentDialer> dialer)

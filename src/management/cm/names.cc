@@ -68,27 +68,6 @@ constexpr std::array<const char*, 36> kReasonNames = {
     "vendor option not supported",
 };
 
-}  // namespace
-
-const char* message_name(MessageType type) {
-  return kMessageNames[static_cast<size_t>(type)];
-}
-
-const char* state_name(State state) {
-  return kStateNames[static_cast<size_t>(state)];
-}
-
-const char* drop_reason_name(DropReason reason) {
-  return kDropReasonNames[static_cast<size_t>(reason)];
-}
-
-const char* reason_name(uint16_t reason) {
-  const char* const name = reason < kReasonNames.size() ? kReasonNames[reason] : nullptr;
-  return name != nullptr ? name : "unknown reason";
-}
-
-namespace {
-
 constexpr const char* kNames[] = {
     "RDMA_CM_EVENT_ADDR_RESOLVED",  "RDMA_CM_EVENT_ADDR_ERROR",        "RDMA_CM_EVENT_ROUTE_RESOLVED",
     "RDMA_CM_EVENT_ROUTE_ERROR",    "RDMA_CM_EVENT_CONNECT_REQUEST",   "RDMA_CM_EVENT_CONNECT_RESPONSE",
@@ -135,6 +114,23 @@ constexpr Cause kCauses[] = {
 };
 
 }  // namespace
+
+const char* message_name(MessageType type) {
+  return kMessageNames[static_cast<size_t>(type)];
+}
+
+const char* state_name(State state) {
+  return kStateNames[static_cast<size_t>(state)];
+}
+
+const char* drop_reason_name(DropReason reason) {
+  return kDropReasonNames[static_cast<size_t>(reason)];
+}
+
+const char* reason_name(uint16_t reason) {
+  const char* const name = reason < kReasonNames.size() ? kReasonNames[reason] : nullptr;
+  return name != nullptr ? name : "unknown reason";
+}
 
 const char* event_name(uint32_t type) {
   return type < std::size(kNames) ? kNames[type] : "UNKNOWN EVENT";

@@ -26,6 +26,27 @@ bool is_printable(char letter) {
   return letter >= ' ' && letter <= '~';
 }
 
+constexpr size_t kInfoFormatAt = 40;
+constexpr size_t kInfoPathMtuAt = 41;
+constexpr size_t kAskedByAt = 48;
+constexpr size_t kVersionAt = 64;
+constexpr size_t kVersionBytes = 32;
+constexpr size_t kInfoDescriptionAt = 96;
+constexpr uint8_t kInfoFormat = 1;
+
+void set_info_text(Mad& mad, size_t at, const std::string& text, size_t most) {
+  std::memcpy(mad.at(at), text.data(), std::min(text.size(), most));
+}
+
+// Replaces all but printable ASCII by question marks, since the text is printed to terminals.
+std::string info_text_at(const Mad& mad, size_t at, size_t most) {
+  const auto* bytes = reinterpret_cast<const char*>(mad.at(at));
+  std::string text(bytes, ::strnlen(bytes, most));
+  std::ranges::replace_if(
+      text, [](char letter) { return letter < ' ' || letter > '~'; }, '?');
+  return text;
+}
+
 }  // namespace
 
 Mad encode(const Announcement& announcement) {
@@ -68,31 +89,6 @@ std::optional<Announcement> decode_announcement(const Mad& mad) {
   if (!std::ranges::all_of(adapter.description, is_printable)) return std::nullopt;
   return announcement;
 }
-
-namespace {
-
-constexpr size_t kInfoFormatAt = 40;
-constexpr size_t kInfoPathMtuAt = 41;
-constexpr size_t kAskedByAt = 48;
-constexpr size_t kVersionAt = 64;
-constexpr size_t kVersionBytes = 32;
-constexpr size_t kInfoDescriptionAt = 96;
-constexpr uint8_t kInfoFormat = 1;
-
-void set_info_text(Mad& mad, size_t at, const std::string& text, size_t most) {
-  std::memcpy(mad.at(at), text.data(), std::min(text.size(), most));
-}
-
-// Replaces all but printable ASCII by question marks, since the text is printed to terminals.
-std::string info_text_at(const Mad& mad, size_t at, size_t most) {
-  const auto* bytes = reinterpret_cast<const char*>(mad.at(at));
-  std::string text(bytes, ::strnlen(bytes, most));
-  std::ranges::replace_if(
-      text, [](char letter) { return letter < ' ' || letter > '~'; }, '?');
-  return text;
-}
-
-}  // namespace
 
 Mad agent_info_request(uint32_t transaction) {
   Mad mad;
