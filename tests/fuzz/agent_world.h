@@ -112,7 +112,6 @@ class AgentWorld : private AgentHost {
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
-  MadDispatcher mads_;
   SlotLeases lease_;
   ServedUsers served_before_;
   Takeover takeover_;

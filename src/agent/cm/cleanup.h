@@ -98,8 +98,6 @@ class GoneClients {
   // REQUIRES: loop outlives this object
   explicit GoneClients(EventLoop& loop);
   ~GoneClients();
-  GoneClients(const GoneClients&) = delete;
-  GoneClients& operator=(const GoneClients&) = delete;
 
   // Calls client->go(). Destroys the client before returning if it has fewer than kAtOnce items.
   void add(std::unique_ptr<CmClient> client);

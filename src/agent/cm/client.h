@@ -33,8 +33,6 @@ class CmClient : public PortOwner {
 
   CmClient(CmService& service, Host& host);
   ~CmClient();
-  CmClient(const CmClient&) = delete;
-  CmClient& operator=(const CmClient&) = delete;
 
   // Carries out a request by `Method`, a method of a ClientRole class, and replies. Records the call in the
   // trace, unless `Call` is kNone. A method that takes an identifier gets the one with the request's number;

@@ -43,8 +43,6 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   // `on_mad`: called with each datagram of communication management.
   GsiPort(EventLoop& loop, OnMad on_mad);
   ~GsiPort() override;
-  GsiPort(const GsiPort&) = delete;
-  GsiPort& operator=(const GsiPort&) = delete;
 
   // Opens the UDP port `port` with a copy of slot 0's socket, and starts to receive.
   Result<void> open(int slot_socket, uint16_t port);

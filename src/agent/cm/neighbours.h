@@ -44,8 +44,6 @@ class Neighbours {
   // REQUIRES: loop and routes outlive this object
   Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
   ~Neighbours();
-  Neighbours(const Neighbours&) = delete;
-  Neighbours& operator=(const Neighbours&) = delete;
 
   // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called from
   // the event loop, never before await() returns. Returns a ticket for cancel().

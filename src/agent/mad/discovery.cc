@@ -130,8 +130,6 @@ class Discovery::Listener final : private net::PacketHandler {
                            [this](uint32_t) { receiver_.receive(*this, kMaxAtOnce); });
   }
   ~Listener() override { discovery_.loop_.forget(receiver_.fd()); }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
 
   const roce::Path& path() const { return path_; }
 

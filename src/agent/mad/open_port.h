@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include <sys/types.h>
 
@@ -15,31 +14,22 @@
 
 namespace verbena::agent {
 
+class MadDispatcher;
+
 // A link's port that a program has open for management datagrams: the agent's end of the port's socket.
 // Trusts no input. For the agent's thread.
 class OpenPort {
  public:
-  struct Owner {
-    // Called with a datagram, or a whole message of several datagrams, and its header. REQUIRES: the callback
-    // does not destroy the port
-    std::function<void(const protocol::UserMad& header, ConstBytes mad)> on_datagram;
-    // Returns whether the port may read another datagram now. If not, the owner calls resume() later.
-    std::function<bool()> has_room;
-    // Called once, when the program has closed its end or sent invalid input. The owner destroys the port
-    // after the callback has returned.
-    std::function<void()> on_end;
-  };
-  // `takes_files`: the program supports messages of several datagrams, which come in files. `share`: what the
-  // port counts in until its socket is closed.
-  OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index, UniqueFd socket,
-           bool takes_files, Owner owner, QuotaShare share = {});
+  // `number`: the owner's number for the port. `takes_files`: the program supports messages of several
+  // datagrams, which come in files. `share`: what the port counts in until its socket is closed. When the
+  // program has closed its end or sent invalid input, the port calls owner.close() once, from the event loop.
+  OpenPort(MadDispatcher& owner, uint64_t number, EventLoop& loop, ClientSockets& sockets, uid_t user,
+           uint32_t device_index, UniqueFd socket, bool takes_files, QuotaShare share);
   ~OpenPort();
-  OpenPort(const OpenPort&) = delete;
-  OpenPort& operator=(const OpenPort&) = delete;
 
   uid_t user() const { return user_; }
   uint32_t device_index() const { return device_index_; }
-  // Reads again after has_room() has returned false.
+  // Reads again after MadDispatcher::has_room() has returned false.
   void resume();
   // Sends a datagram or a message of several to the program. The message is lost if the program's socket is
   // full, as in the kernel. A message that needs a file is also lost if the user's programs hold too many
@@ -54,14 +44,14 @@ class OpenPort {
   Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
   void end();
 
+  MadDispatcher& owner_;
+  const uint64_t number_;
   EventLoop& loop_;
   ClientSockets& sockets_;
   const uid_t user_;
-  HeldFiles& files_;
   const uint32_t device_index_;
   ClientSocket socket_;
   const bool takes_files_;
-  const Owner owner_;
   bool paused_ = false;
   uint64_t ticket_ = 0;  // of the wait until a message's file may be received; 0: none
   bool ended_ = false;

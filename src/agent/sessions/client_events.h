@@ -44,8 +44,6 @@ class ClientEvents {
         client_(client),
         share_(std::move(share)) {}
   ~ClientEvents();
-  ClientEvents(const ClientEvents&) = delete;
-  ClientEvents& operator=(const ClientEvents&) = delete;
 
   // Creates the sockets and returns the client's end. `version`: the protocol version that both sides know.
   Result<UniqueFd> open(uint16_t version);

@@ -74,8 +74,6 @@ class PortHolderSearch {
   explicit PortHolderSearch(Search search = look);
   // Cancels a running search, and waits for its thread.
   ~PortHolderSearch();
-  PortHolderSearch(const PortHolderSearch&) = delete;
-  PortHolderSearch& operator=(const PortHolderSearch&) = delete;
 
   // Begins a search, unless one is running.
   void begin(uint16_t port);

@@ -56,8 +56,6 @@ class StateSweeper {
   StateSweeper(std::string home, Duration delay);
   // Stops the sweep. Waits until the removal of the current file is complete.
   ~StateSweeper();
-  StateSweeper(const StateSweeper&) = delete;
-  StateSweeper& operator=(const StateSweeper&) = delete;
 
  private:
   void run(Duration delay);

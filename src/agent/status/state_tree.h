@@ -67,8 +67,6 @@ class StateTree {
   // Renames the directory, so that programs no longer find it; the destructor removes it. Returns false if
   // the directory could not be renamed.
   bool step_aside();
-  StateTree(const StateTree&) = delete;
-  StateTree& operator=(const StateTree&) = delete;
 
   // Makes the directory show exactly the devices of `links`. Returns false if part of that failed; the caller
   // then repeats the call later.

@@ -76,10 +76,7 @@ class OpenDomains final : public Restorer {
 // link table and the end of the previous agent's captures and traces. Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
-  AgentNews() = default;
   ~AgentNews();
-  AgentNews(const AgentNews&) = delete;
-  AgentNews& operator=(const AgentNews&) = delete;
 
   // Returns the newest link table, or nullopt if none has come since the last call.
   std::optional<std::vector<Link>> take_links() { return take(links_); }

@@ -30,8 +30,6 @@ class Manager {
  public:
   // REQUIRES: sink and handler outlive the manager
   Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random);
-  Manager(const Manager&) = delete;
-  Manager& operator=(const Manager&) = delete;
 
   // Makes the manager report the messages of connections to `observer`. REQUIRES: the observer outlives the
   // manager
