@@ -15,7 +15,7 @@ CmClient::CmClient(CmService& service, Host& host)
       limits_(service, user_),
       channels_(service.loop(), host, limits_, trace_),
       identifiers_(*this, service, limits_, channels_),
-      parts_{service, host, limits_, channels_, identifiers_} {
+      requests_(service, host, limits_, channels_, identifiers_) {
   service_.join(*this);
 }
 
