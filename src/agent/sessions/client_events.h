@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <sys/types.h>
 
+#include "agent/agent_host.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_publisher.h"
 #include "agent/sessions/client_sockets.h"
@@ -110,5 +112,13 @@ class ClientEvents {
   Kind traces_{protocol::MessageType::kTraceDetails, protocol::MessageType::kTraceDetailsSeen,
                protocol::kFirstVersionWithTraces, protocol::kMaxTracesUnseen};
 };
+
+// Calls a method of the session's ClientEvents. Returns false if the session does not exist or cannot get the
+// message.
+template <auto Method, class... Arguments>
+bool tell(AgentHost& agent, uint64_t session, Arguments&&... arguments) {
+  ClientEvents* const events = agent.events_of(session);
+  return events != nullptr && (events->*Method)(std::forward<Arguments>(arguments)...);
+}
 
 }  // namespace verbena::agent

@@ -190,11 +190,6 @@ RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Lessee& 
   return reply;
 }
 
-bool CaptureRequests::tell(uint64_t session, control::SlotCapture capture) {
-  ClientEvents* const events = agent_.events_of(session);
-  return events != nullptr && events->tell_capture(std::move(capture));
-}
-
 bool CaptureRequests::wants(const LeasedSlot& slot) const {
   // Leased by a former agent, and its process has not reconnected yet. slot_changed() is called when it does.
   if (slot.lessee.session == 0) return false;
@@ -235,7 +230,9 @@ Result<void> CaptureRequests::hand_ring(const LeasedSlot& slot, News& news) {
   if (!ring) return fail(ring.error().code);
   UniqueFd theirs(::fcntl(ring->get(), F_DUPFD_CLOEXEC, 0));
   if (!theirs) return fail(errno);
-  if (!tell(slot.lessee.session, {slot.index, std::move(theirs)})) return fail(EAGAIN);
+  control::SlotCapture capture{slot.index, std::move(theirs)};
+  if (!tell<&ClientEvents::tell_capture>(agent_, slot.lessee.session, std::move(capture)))
+    return fail(EAGAIN);
   news.ring = std::move(*ring);
   return {};
 }
@@ -260,7 +257,8 @@ void CaptureRequests::end(uint32_t slot) {
 void CaptureRequests::session_went(uint64_t session) {
   if (!capturer_ || capturer_->session != session) return;
   capturer_.reset();
-  for (const auto& [slot, owner] : std::exchange(captured_, {})) tell(owner, {slot, {}});
+  for (const auto& [slot, owner] : std::exchange(captured_, {}))
+    tell<&ClientEvents::tell_capture>(agent_, owner, control::SlotCapture{slot, {}});
   news_.clear();
   given_ = News();
 }
@@ -329,17 +327,12 @@ RequestResult<> TraceRequests::start_trace(const Lessee& client, const protocol:
   if (wanted_by(client.session) >= kMaxOfSession) {
     return refuse(ENOSPC, "one connection to the agent has as many processes traced as it may");
   }
-  if (!is_wanted(process->session) && !tell(process->session, true)) {
+  if (!is_wanted(process->session) && !tell<&ClientEvents::tell_trace>(agent_, process->session, true)) {
     return refuse(EAGAIN, "the process does not read what the agent tells it");
   }
   wanted_.emplace(client.session, process->session);
   wanting_.emplace(process->session, client.session);
   return Reply<>();
-}
-
-bool TraceRequests::tell(uint64_t session, bool on) {
-  ClientEvents* const events = agent_.events_of(session);
-  return events != nullptr && events->tell_trace(on);
 }
 
 bool TraceRequests::is_wanted(uint64_t process) const {
@@ -356,7 +349,7 @@ void TraceRequests::session_went(uint64_t session) {
   while (const auto process = first_of(wanted_, session)) {
     wanted_.erase({session, *process});
     wanting_.erase({*process, session});
-    if (*process != session && !is_wanted(*process)) tell(*process, false);
+    if (*process != session && !is_wanted(*process)) tell<&ClientEvents::tell_trace>(agent_, *process, false);
   }
   while (const auto client = first_of(wanting_, session)) {
     wanting_.erase({session, *client});

@@ -90,13 +90,6 @@ const Member* Subnet::by_guid(uint64_t guid) const {
   return nullptr;
 }
 
-const Member* Subnet::by_address(const roce::Address& address) const {
-  for (const auto& [port, member] : members_) {
-    if (port != kOwnPort && member.address == address) return &member;
-  }
-  return nullptr;
-}
-
 Member* Subnet::find(const std::function<bool(const Member&)>& is_it) {
   for (auto& [port, member] : members_) {
     if (port != kOwnPort && is_it(member)) return &member;
@@ -163,16 +156,12 @@ bool Subnet::hear(const Adapter& adapter, const roce::Address& address, TimePoin
 }
 
 const Member* Subnet::meet(const roce::Address& address, TimePoint now) {
-  Member* member = take_in(address, now);
+  Member* member = look_for(address, now);
   if (member != nullptr) member->shown = true;
   return member;
 }
 
-const Member* Subnet::look_for(const roce::Address& address, TimePoint now) {
-  return take_in(address, now);
-}
-
-Member* Subnet::take_in(const roce::Address& address, TimePoint now) {
+Member* Subnet::look_for(const roce::Address& address, TimePoint now) {
   const uint64_t guid = guid_of_address(address);
   if (guid == own().adapter.guid) return nullptr;
   Member* member = find([&](const Member& each) { return each.address == address; });
