@@ -10,7 +10,7 @@
 #include "agent/cm/address.h"
 #include "agent/cm/client_parts.h"
 #include "agent/cm/identifier.h"
-#include "agent/cm/route_query.h"
+#include "agent/cm/routes.h"
 #include "agent/cm/service.h"
 #include "agent/sessions/client_files.h"
 #include "control/model/admin_error.h"

@@ -8,7 +8,7 @@
 #include "agent/cm/client_requests.h"
 #include "agent/cm/identifier.h"
 #include "base/format.h"
-#include "management/cm/ip_service.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::agent {
 namespace {

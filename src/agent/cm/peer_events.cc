@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/peer_events.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -14,7 +12,6 @@
 #include "agent/cm/service.h"
 #include "base/text.h"
 #include "control/model/link.h"
-#include "management/cm/ip_service.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::agent {

@@ -10,7 +10,6 @@
 
 #include "agent/own_process.h"
 #include "control/model/message_socket.h"
-#include "management/mad/administration.h"
 #include "management/mad/agent_messages.h"
 #include "management/mad/rmpp.h"
 #include "management/mad/subnet_management.h"

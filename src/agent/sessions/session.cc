@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "agent/lack_of_memory.h"
+#include "agent/event_loop.h"
 #include "agent/slots/process.h"
 #include "base/format.h"
 #include "base/log.h"

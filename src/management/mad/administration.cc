@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/mad/administration.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -17,8 +17,8 @@
 
 #include "agent/agent_process.h"
 #include "agent/cm/cleanup.h"
+#include "agent/cm/gsi_port.h"
 #include "agent/cm/program.h"
-#include "agent/cm/received_messages.h"
 #include "agent/network_namespace.h"
 #include "control/client/client.h"
 #include "control/client/command_client.h"
