@@ -144,7 +144,7 @@ void Agent::open_state_directory() {
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());
   take_left_traces(kept_traces_, left_traces_path(), MonotonicClock::now());
-  sweeper_.emplace(paths::state_home_for(paths::own_user()).c_str(), kSweepDelay);
+  sweeper_ = sweep_later(paths::state_home_for(paths::own_user()).c_str(), kSweepDelay);
 }
 
 // ---- events

@@ -105,7 +105,7 @@ class Agent : private AgentHost {
   UniqueFd state_lock_;
   UniqueFd state_mark_;
   std::optional<StateWriter> state_;
-  std::optional<StateSweeper> sweeper_;
+  std::jthread sweeper_;
 
   EventLoop loop_;
   const AgentOptions options_;

@@ -7,8 +7,6 @@
 
 #include <fcntl.h>
 
-#include "management/cm/messages.h"
-
 namespace verbena::agent {
 
 namespace {

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <vector>
 
 #include <linux/if.h>
 #include <linux/neighbour.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/dispatcher.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 

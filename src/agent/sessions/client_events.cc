@@ -2,7 +2,6 @@
 #include "agent/sessions/client_events.h"
 
 #include <cerrno>
-#include <utility>
 
 #include "control/model/message_socket.h"
 

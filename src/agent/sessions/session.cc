@@ -8,7 +8,6 @@
 
 #include <unistd.h>
 
-#include "agent/event_loop.h"
 #include "agent/slots/process.h"
 #include "base/format.h"
 #include "base/log.h"

@@ -17,7 +17,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "adapter/net/udp/receiver.h"
 #include "adapter/net/udp/udp_port.h"
 #include "base/detached_thread.h"
 #include "base/log.h"

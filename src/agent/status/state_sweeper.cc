@@ -2,8 +2,11 @@
 #include "agent/status/state_sweeper.h"
 
 #include <charconv>
+#include <condition_variable>
 #include <exception>
 #include <filesystem>
+#include <mutex>
+#include <stop_token>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -165,37 +168,24 @@ size_t sweep_state_directories(const std::string& home, const std::function<std:
   return removed;
 }
 
-StateSweeper::StateSweeper(std::string home, Duration delay) : home_(std::move(home)) {
+std::jthread sweep_later(std::string home, Duration delay) {
+  const auto run = [home = std::move(home), delay](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait_for(lock, stop, delay, [] { return false; });
+    const auto is_over = [&] { return stop.stop_requested(); };
+    if (is_over()) return;
+    try {
+      sweep_state_directories(home, living_network_namespaces, is_over);
+    } catch (const std::exception& error) {
+      log_warning("the state directories of agents that are gone stay: {}", error.what());
+    }
+  };
   try {
-    thread_ = std::thread([this, delay] { run(delay); });
+    return std::jthread(run);
   } catch (const std::system_error& error) {
     log_warning("the state directories of agents that are gone stay: no thread: {}", error.what());
-  }
-}
-
-StateSweeper::~StateSweeper() {
-  {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-  }
-  ends_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-bool StateSweeper::is_over() {
-  const std::lock_guard lock(mutex_);
-  return over_;
-}
-
-void StateSweeper::run(Duration delay) {
-  {
-    std::unique_lock lock(mutex_);
-    if (ends_.wait_for(lock, delay, [this] { return over_; })) return;
-  }
-  try {
-    sweep_state_directories(home_, living_network_namespaces, [this] { return is_over(); });
-  } catch (const std::exception& error) {
-    log_warning("the state directories of agents that are gone stay: {}", error.what());
+    return {};
   }
 }
 

@@ -99,14 +99,6 @@ class AgentNews final : public Restorer, public AgentListener {
 
  private:
   void acknowledge(const AgentEvent& event, protocol::MessageType type);
-  void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
-  void on_channel(const protocol::ChannelMessage& message, AgentEvent& event);
-  void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
-  void on_trace(const protocol::TraceMessage& message, AgentEvent& event);
-  // Passes the event to `handle` if it is a message of this type, else returns false.
-  template <class Message>
-  bool pass(AgentEvent& event, protocol::MessageType type,
-            void (AgentNews::*handle)(const Message&, AgentEvent&));
   // Returns the news since the last call, and empties it.
   template <class T>
   T take(T& news) {

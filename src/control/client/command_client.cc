@@ -2,7 +2,6 @@
 #include "control/client/command_client.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <iterator>
@@ -18,10 +17,8 @@
 #include "base/format.h"
 #include "base/plain_calls.h"
 #include "base/text.h"
-#include "control/model/link.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/mad.h"
-#include "wire/roce/qpn.h"
 
 namespace verbena::control {
 
@@ -45,10 +42,6 @@ using protocol::CaptureNewsReply;
 using protocol::MessageType;
 using protocol::UserMad;
 using roce::kGsiQkey, roce::kGsiQpn;
-
-tl::unexpected<AdminError> too_old() {
-  return refuse(EOPNOTSUPP, "the agent is of an older version, which captures nothing");
-}
 
 // How long to wait beyond the agent's last try, whose failure the agent reports itself. Ends the wait for a
 // silent agent.
@@ -78,7 +71,8 @@ bool is_switched_off(const std::string& netdev) {
 }  // namespace
 
 AdminResult<void> CaptureClient::start(uint32_t snap_bytes) {
-  if (agent_.connection().version() < protocol::kFirstVersionWithCaptures) return too_old();
+  if (agent_.connection().version() < protocol::kFirstVersionWithCaptures)
+    return refuse(EOPNOTSUPP, "the agent is of an older version, which captures nothing");
   protocol::StartCaptureRequest request{};
   request.snap_bytes = snap_bytes;
   return agent_.tell(MessageType::kStartCapture, request);
@@ -97,7 +91,7 @@ AdminResult<CaptureNews> CaptureClient::next() {
   news.program = load_text(message.program);
   news.error = message.error;
   if (news.kind == CaptureNewsReply::kBegun) {
-    if (answer->fds.size() < 2) return refuse(EPROTO, "malformed reply from the agent");
+    if (answer->fds.size() < 2) return CommandClient::malformed();
     news.ring = std::move(answer->fds[0]);
     news.status_page = std::move(answer->fds[1]);
   }

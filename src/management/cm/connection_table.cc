@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 namespace verbena::cm {
 namespace {

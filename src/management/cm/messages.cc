@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/messages.h"
 
-#include <cstring>
-
 #include "wire/roce/qpn.h"
 
 namespace verbena::cm {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/parameters.h"
 
-#include <algorithm>
-
 namespace verbena::cm {
 
 namespace {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/bytes.h"
-#include "management/mad/mad.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::mad {
