@@ -27,20 +27,15 @@ namespace verbena::agent {
 
 namespace {
 
-// Waits until standard error accepts more. Another program that shares the open file may have made it
-// non-blocking.
-void wait_for_room() {
-  pollfd entry{STDERR_FILENO, POLLOUT, 0};
-  ::poll(&entry, 1, -1);
-}
-
 bool write_all(std::string_view& rest) {
   while (!rest.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
     if (written > 0) {
       rest.remove_prefix(static_cast<size_t>(written));
     } else if (written < 0 && errno == EAGAIN) {
-      wait_for_room();
+      // Another program that shares the open file may have made it non-blocking.
+      pollfd entry{STDERR_FILENO, POLLOUT, 0};
+      ::poll(&entry, 1, -1);
     } else if (written == 0 || errno != EINTR) {
       return false;
     }

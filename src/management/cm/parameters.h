@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "control/protocol/connection_parameters.h"
+#include "control/protocol/connection_messages.h"
 #include "management/cm/events.h"
 #include "management/cm/messages.h"
 #include "wire/roce/path.h"
