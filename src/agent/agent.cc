@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/agent.h"
 
-#include <cerrno>
 #include <climits>
 #include <csignal>
-#include <memory>
-#include <utility>
 
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "agent/own_process.h"
-#include "base/log.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
-#include "base/paths/users.h"
 #include "control/model/agent_process.h"
 
 namespace verbena::agent {

@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 namespace verbena::agent {
 

@@ -2,8 +2,6 @@
 #include "agent/cm/cleanup.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <utility>
 
 #include <rdma/rdma_cma.h>
 

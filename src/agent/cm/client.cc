@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client.h"
 
-#include <algorithm>
-
 #include <rdma/rdma_cma.h>
 
 namespace verbena::agent {

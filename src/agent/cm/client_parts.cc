@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client_parts.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <infiniband/verbs.h>
 #include <linux/sockios.h>
 #include <rdma/rdma_cma.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "agent/cm/client.h"
 #include "control/model/message_socket.h"

@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client_requests.h"
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <utility>
-
 #include <infiniband/verbs.h>
-#include <netinet/in.h>
 #include <rdma/rdma_cma.h>
-#include <sys/socket.h>
 
 #include "agent/cm/client.h"
-#include "base/format.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "control/model/link.h"
-#include "wire/roce/prefix.h"
-#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 

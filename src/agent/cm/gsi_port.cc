@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/gsi_port.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include <fcntl.h>
 
 namespace verbena::agent {

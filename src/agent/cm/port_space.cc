@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/port_space.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <fstream>
-#include <utility>
 
 namespace verbena::agent {
 

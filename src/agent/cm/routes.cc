@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/routes.h"
 
-#include <cerrno>
-#include <cstring>
-#include <string_view>
-
 #include <linux/if.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
-#include <sys/socket.h>
 
 #include "adapter/net/udp/neighbour_search.h"
-#include "base/log.h"
 
 namespace verbena::agent {
 

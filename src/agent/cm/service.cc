@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/service.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <numeric>
-#include <utility>
 
 #include <rdma/rdma_cma.h>
-#include <unistd.h>
 
 #include "agent/cm/client.h"
 #include "agent/own_process.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace verbena::agent {

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/link_publisher.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <iterator>
-#include <span>
-#include <utility>
 
 #include "adapter/net/udp/multicast_socket.h"
 #include "base/log.h"

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/link_table.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <optional>
-#include <utility>
-
 #include "base/format.h"
 #include "base/log.h"
-#include "control/protocol/messages.h"
 
 namespace verbena::agent {
 namespace {

@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
-#include <cstdint>
-#include <cstdio>
 #include <mutex>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +14,6 @@
 
 #include "agent/event_loop.h"
 #include "base/detached_thread.h"
-#include "base/format.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"

@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/discovery.h"
 
-#include <algorithm>
-#include <chrono>
-#include <utility>
-
 #include "adapter/net/udp/multicast_socket.h"
-#include "adapter/net/udp/receiver.h"
 #include "agent/own_process.h"
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/unique_fd.h"
 
 namespace verbena::agent {
 

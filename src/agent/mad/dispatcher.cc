@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/dispatcher.h"
 
-#include <cerrno>
-#include <utility>
-
-#include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "agent/own_process.h"
 #include "control/model/message_socket.h"
-#include "management/mad/agent_messages.h"
-#include "management/mad/rmpp.h"
 #include "management/mad/subnet_management.h"
 
 namespace verbena::agent {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/long_messages.h"
 
-#include <algorithm>
-#include <chrono>
-#include <iterator>
-#include <utility>
-
 namespace verbena::agent {
 namespace {
 

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/open_port.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <utility>
-#include <vector>
-
 #include "agent/mad/dispatcher.h"
-#include "base/log.h"
 #include "base/sealed_file.h"
 #include "management/mad/rmpp.h"
 

@@ -2,21 +2,16 @@
 #include "agent/sessions/client_files.h"
 
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <ctime>
 #include <mutex>
 #include <system_error>
-#include <vector>
 
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/detached_thread.h"
-#include "base/log.h"
 
 namespace verbena::agent {
 

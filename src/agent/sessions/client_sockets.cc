@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/client_sockets.h"
 
-#include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
-#include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include "base/log.h"
 #include "base/paths/users.h"
 #include "control/model/message_socket.h"
 

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/session.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <utility>
-
-#include <unistd.h>
-
-#include "agent/slots/process.h"
-#include "base/format.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace verbena::agent {

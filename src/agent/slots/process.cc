@@ -9,13 +9,10 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/format.h"
 #include "base/socket_option.h"

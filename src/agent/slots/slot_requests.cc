@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/slot_requests.h"
 
-#include <cerrno>
-
 #include "agent/sessions/client_events.h"
 #include "base/text.h"
 #include "control/model/message_socket.h"

@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/wire.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <iterator>
-#include <mutex>
-#include <span>
 #include <system_error>
-#include <utility>
 
-#include <netinet/in.h>
 #include <pthread.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "adapter/net/udp/peer_filter.h"
 #include "adapter/net/udp/udp_port.h"

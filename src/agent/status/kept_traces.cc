@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/kept_traces.h"
 
-#include <array>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <map>
-#include <set>
-#include <utility>
-
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "agent/cm/connection_trace.h"
 #include "agent/own_process.h"
@@ -23,7 +13,6 @@
 #include "base/sealed_file.h"
 #include "base/socket_option.h"
 #include "base/text.h"
-#include "control/protocol/messages.h"
 #include "control/protocol/status_page.h"
 #include "control/protocol/trace_ring.h"
 #include "observe/trace/reader.h"

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/requests.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <iterator>
-#include <memory>
-#include <span>
-
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "agent/sessions/client_events.h"
-#include "base/format.h"
 #include "base/sealed_file.h"
 #include "base/text.h"
 #include "observe/capture/ring_file.h"

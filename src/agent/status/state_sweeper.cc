@@ -8,13 +8,11 @@
 #include <mutex>
 #include <stop_token>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "agent/status/kept_traces.h"
 #include "agent/takeover/agent_name.h"

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/state_tree.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/inotify.h>
-#include <unistd.h>
 
 #include "agent/status/state_sweeper.h"
 #include "base/format.h"

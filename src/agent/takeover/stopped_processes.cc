@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/takeover/stopped_processes.h"
 
-#include <algorithm>
-#include <bit>
-#include <cerrno>
-#include <chrono>
-#include <iterator>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "adapter/net/udp/receiver.h"
-#include "adapter/net/udp/socket_address.h"
-#include "base/log.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
 

@@ -2,10 +2,8 @@
 #include "agent/takeover/takeover_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
-#include <utility>
 
 #include <sys/socket.h>
 

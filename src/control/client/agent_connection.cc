@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/agent_connection.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>

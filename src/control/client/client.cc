@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/client.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <fcntl.h>
 
 #include "base/foreign_socket.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "control/model/message_socket.h"
 #include "control/protocol/status_page.h"

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/command_client.h"
 
-#include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <iterator>
-
 #include <linux/if.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/plain_calls.h"
 #include "base/text.h"
-#include "control/protocol/status_page.h"
 #include "wire/roce/mad.h"
 
 namespace verbena::control {

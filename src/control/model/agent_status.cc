@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/model/agent_status.h"
 
-#include <algorithm>
-
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "wire/roce/qpn.h"
 

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/model/message_socket.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstring>
 
 #include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace verbena::control {
 namespace {

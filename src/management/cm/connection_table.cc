@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/connection_table.h"
 
-#include <algorithm>
-#include <cerrno>
-
 namespace verbena::cm {
 namespace {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/manager.h"
 
-#include <cerrno>
-
 namespace verbena::cm {
 
 Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random)

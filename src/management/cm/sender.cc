@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/sender.h"
 
-#include "base/bytes.h"
-
 namespace verbena::cm {
 namespace {
 

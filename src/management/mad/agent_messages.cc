@@ -2,7 +2,6 @@
 #include "management/mad/agent_messages.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace verbena::mad {
 

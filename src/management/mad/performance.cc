@@ -2,9 +2,7 @@
 #include "management/mad/performance.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-#include <span>
 
 namespace verbena::mad {
 namespace {

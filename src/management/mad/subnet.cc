@@ -2,7 +2,6 @@
 #include "management/mad/subnet.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/bytes.h"

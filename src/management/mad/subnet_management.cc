@@ -2,7 +2,6 @@
 #include "management/mad/subnet_management.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "wire/roce/packet.h"
 
