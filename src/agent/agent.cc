@@ -187,7 +187,7 @@ void Agent::trace_ended(const ConnectionTrace& trace) {
   kept_traces_.keep(trace, MonotonicClock::now());
 }
 
-// UDP port 4791 was taken until now. Programs learn of the change from the links, whose ports become ACTIVE.
+// Programs learn of the change from the links, whose ports become ACTIVE.
 void Agent::wire_opened() {
   log_info("UDP port {} is free now, and ours", options_.port);
   open_gsi();

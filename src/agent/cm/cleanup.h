@@ -112,7 +112,6 @@ class GoneClients {
 
   // Destroys up to kAtOnce items of the user's first client, and destroys the client if nothing is left.
   void clear_some(uid_t user);
-  void go_on(uid_t user);
 
   EventLoop& loop_;
   std::map<uid_t, OfUser> users_;  // only users with clients

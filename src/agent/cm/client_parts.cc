@@ -107,8 +107,7 @@ bool EventChannel::transmit(const protocol::CmEvent& event) {
   return true;
 }
 
-// All events have one size, so the kernel's count of unread bytes tells how many are in the socket. Messages
-// that the program writes to it itself also count, which only makes the result too low.
+// All events have one size, so the kernel's count of unread bytes tells how many are in the socket.
 uint64_t EventChannel::taken() const {
   const int unread = unread_bytes(socket_.get());
   if (unread < 0) return sent_ - queue_.size();

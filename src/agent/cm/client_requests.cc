@@ -237,8 +237,7 @@ Outcome ClientRequests::migrate(CmIdentifier& id, const protocol::CmMigrateReque
   return {};
 }
 
-// RoCE has no subnet administration to ask. The group's MGID is its IP address, and the process that attaches
-// a QP joins the group on the netdev.
+// RoCE has no subnet administration to ask. The group's MGID is its IP address.
 EventOutcome ClientRequests::join(CmIdentifier& id, const protocol::CmJoinRequest& request) {
   if (id.state != CmState::kBound && id.state != CmState::kAddressResolved) return wrong_state();
   if (id.qp_type != IBV_QPT_UD) return refuse(EINVAL, "groups are for RDMA_PS_UDP and RDMA_PS_IPOIB");

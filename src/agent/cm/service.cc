@@ -150,8 +150,8 @@ void CmService::loop_back(const cm::Mad& mad, const roce::Path& path) {
   loop_.later([this, mad, back] { on_mad(mad.bytes, cm::Arrival{.path = back, .from_roce_port = true}); });
 }
 
-// Whether the path's source is an address of this host. Links may have equal link-local addresses. A datagram
-// from this host to itself arrives by the link with the address, or by loopback.
+// Links may have equal link-local addresses. A datagram from this host to itself arrives by the link with the
+// address, or by loopback.
 bool CmService::is_of_this_host(const roce::Path& path) const {
   if (is_loopback(address_of(path.source))) return true;
   const auto place = links_.find(path.source, path.interface_index);
@@ -277,8 +277,7 @@ void CmService::release_port(CmIdentifier& id) {
   if (const auto ports = port_space(id.port_space)) (*ports)->release(id);
 }
 
-// Runs at the end of the loop's round, so that all datagrams of the round are sent together and the timer is
-// set once.
+// So all datagrams of the round are sent together, and the timer is set once.
 void CmService::settle() {
   if (std::exchange(settling_, true)) return;
   loop_.later([this] {

@@ -96,8 +96,7 @@ RequestResult<> MadDispatcher::open_port(const Lessee& client, const protocol::D
   return reply;
 }
 
-// Whether the program may send now. Just after the agent's start, programs wait until it knows its
-// neighbours.
+// Just after the agent's start, programs wait until it knows its neighbours.
 bool MadDispatcher::has_room(uint64_t port) {
   const TimePoint settled = fabrics_.settled;
   if (MonotonicClock::now() >= settled) {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/mad/open_port.h"
-
 #include "agent/mad/dispatcher.h"
 #include "base/sealed_file.h"
 #include "management/mad/rmpp.h"

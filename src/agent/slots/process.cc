@@ -197,23 +197,15 @@ std::string describe_holder(const PortHolder& holder, const std::function<bool()
                          holder.uid);
 }
 
-PortHolderSearch::PortHolderSearch(Search search) : search_(std::move(search)) {}
-
-PortHolderSearch::~PortHolderSearch() {
-  ends_ = true;
-  if (thread_.joinable()) thread_.join();
-}
-
 void PortHolderSearch::begin(uint16_t port) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(goes_on_, true)) return;
     found_.reset();
   }
-  if (thread_.joinable()) thread_.join();  // it has come to its end
   try {
-    thread_ = std::thread([this, port] {
-      std::string found = search_(port, [this] { return !ends_; });
+    thread_ = std::jthread([this, port](const std::stop_token& stop) {
+      std::string found = search_(port, [&] { return !stop.stop_requested(); });
       const std::lock_guard lock(mutex_);
       found_ = std::move(found);
       goes_on_ = false;

@@ -30,18 +30,13 @@ int try_exclusive_bind(uint16_t port) {
     socket.reset(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   }
   if (!socket) return errno;
-  sockaddr_in6 any6{};
-  any6.sin6_family = AF_INET6;
-  any6.sin6_port = htons(port);
-  sockaddr_in any4{};
-  any4.sin_family = AF_INET;
-  any4.sin_port = htons(port);
+  sockaddr_in6 any{};  // the port is at the same offset in both kinds of address
+  any.sin6_family = static_cast<sa_family_t>(family);
+  any.sin6_port = htons(port);
+  const socklen_t length = family == AF_INET6 ? sizeof any : sizeof(sockaddr_in);
   const int no = 0;
   if (family == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-  const int bound = family == AF_INET6
-                        ? ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any6), sizeof any6)
-                        : ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any4), sizeof any4);
-  return bound == 0 ? 0 : errno;
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), length) == 0 ? 0 : errno;
 }
 
 uint64_t cookie_of(int socket) {

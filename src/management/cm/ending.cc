@@ -190,7 +190,6 @@ void Manager::handle(const Drep& drep, const Incoming& incoming) {
   tell(*connection, &Handler::on_disconnected, &drep);
 }
 
-// An XRC target's QP outlives the program that created it, so the peer gets no DREQ, as in the kernel.
 void Manager::abandon_established(Connection& connection, TimePoint now) {
   switch (connection.info.state) {
     case State::kEstablished:

@@ -208,7 +208,7 @@ class Manager {
   void handle(const Drep& drep, const Incoming& incoming);
   // Handles destroy() of a connection that is established or being disconnected: sends the DREQ or DREP that
   // the peer expects. The peer of an established XRC target gets no DREQ, since the target's QP outlives its
-  // program.
+  // program, as in the kernel.
   void abandon_established(Connection& connection, TimePoint now);
   void accept(const Dreq& dreq, Connection& connection, const Incoming& incoming);
   void send_drep(Connection& connection, ConstBytes private_data, TimePoint now);

@@ -63,8 +63,6 @@ void Subnet::change_own(Adapter own) {
   member.adapter = std::move(own);
 }
 
-// Ignores a network whose GUID equals an adapter's: a stranger's announcement must not give the switch that
-// GUID.
 uint64_t Subnet::switch_guid() const {
   Network lowest;
   for (const auto& [port, member] : members_) {

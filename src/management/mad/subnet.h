@@ -80,7 +80,8 @@ class Subnet {
   // so that it does not change as hosts come and go. Hosts may have addresses of several networks, or
   // different prefix lengths. So each host announces one network, and all hosts use the lowest that any host
   // announces. (If hosts announce different networks, the GUID depends on which hosts are present.) Ignores a
-  // network whose GUID is an adapter's. Without any network, the GUID is a constant.
+  // network whose GUID is an adapter's: a stranger could give the switch that GUID. Without any network, the
+  // GUID is a constant.
   uint64_t switch_guid() const;
   // Returns the members, including those not shown, by their port of the switch.
   const std::map<uint8_t, Member>& members() const { return members_; }
