@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/agent.h"
 
-#include <cerrno>
 #include <climits>
 #include <csignal>
-#include <memory>
-#include <utility>
 
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "agent/own_process.h"
-#include "base/log.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
-#include "base/paths/users.h"
 #include "control/model/agent_process.h"
 
 namespace verbena::agent {
@@ -58,19 +49,19 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       cm_(loop_, options.port, *this),
       links_(link_table_, *this),
       counters_(loop_, slot_table_, link_table_, ::geteuid()),
-      mads_(loop_, client_sockets_, ::geteuid(), host_name(), cm_, counters_, *this),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, *this),
       stopped_(loop_, options.port, cm_.gsi()),
       takeover_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
-      requests_{.links = {links_, wire_, options.port},
-                .slots = {slots_, wire_},
-                .domains = {domain_table_, slots_, *this},
-                .channels = {slots_, *this},
-                .captures = {slots_, *this},
-                .status = StatusRequests(
-                    {links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),
-                .mads = MadRequests(mads_),
-                .traces = {slots_, kept_traces_, cm_.traces(), client_sockets_.files(), *this}},
+      requests_{
+          .links = {links_, wire_, options.port},
+          .slots = {slots_, wire_},
+          .domains = {domain_table_, slots_, *this},
+          .channels = {slots_, *this},
+          .captures = {slots_, *this},
+          .status =
+              StatusRequests({links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),
+          .mads = MadDispatcher(loop_, client_sockets_, ::geteuid(), host_name(), cm_, counters_, *this),
+          .traces = {slots_, kept_traces_, cm_.traces(), client_sockets_.files(), *this}},
       for_sessions_{.loop = loop_,
                     .sockets = client_sockets_,
                     .requests = requests_,
@@ -144,7 +135,7 @@ void Agent::open_state_directory() {
   counters_.show_in(*state_);
   if (misses_state_directory_) state_->show(links_.links());
   take_left_traces(kept_traces_, left_traces_path(), MonotonicClock::now());
-  sweeper_.emplace(paths::state_home_for(paths::own_user()).c_str(), kSweepDelay);
+  sweeper_ = sweep_later(paths::state_home_for(paths::own_user()).c_str(), kSweepDelay);
 }
 
 // ---- events
@@ -196,7 +187,7 @@ void Agent::trace_ended(const ConnectionTrace& trace) {
   kept_traces_.keep(trace, MonotonicClock::now());
 }
 
-// UDP port 4791 was taken until now. Programs learn of the change from the links, whose ports become ACTIVE.
+// Programs learn of the change from the links, whose ports become ACTIVE.
 void Agent::wire_opened() {
   log_info("UDP port {} is free now, and ours", options_.port);
   open_gsi();
@@ -219,7 +210,7 @@ void Agent::links_changed(const std::vector<control::Link>& before) {
   takeover_state_.put_links(links_.file());
   if (state_) state_->show(links_.links());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
-  mads_.links_changed(links_.links());
+  requests_.mads.links_changed(links_.links());
   if (discovery_) discovery_->links_changed();
   counters_.collect();
   clients_.for_each([](Session& session) { session.events().links_changed(); });
@@ -261,10 +252,10 @@ void Agent::open_gsi() {
   wire_.unmute(0);
   cm_.open_wire(wire_.socket(0));
   cm_.gsi().give_others_to(
-      [this](ConstBytes mad, const cm::Arrival& arrival) { return mads_.on_mad(mad, arrival); },
-      [this](const cm::Arrival& arrival) { mads_.heard(arrival); });
+      [this](ConstBytes mad, const cm::Arrival& arrival) { return requests_.mads.on_mad(mad, arrival); },
+      [this](const cm::Arrival& arrival) { requests_.mads.heard(arrival); });
   if (options_.discovery && !discovery_) {
-    discovery_.emplace(loop_, mads_.fabrics(), options_.port, cm_, wire_);
+    discovery_.emplace(loop_, requests_.mads.fabrics(), options_.port, cm_, wire_);
   }
   if (discovery_) discovery_->links_changed();
 }
@@ -299,7 +290,7 @@ bool Agent::is_idle() const {
   // The second process is needed, for example, while a port is reserved for a process that may reconnect. If
   // the agent ended then, the second process would start another agent, which would reserve the port again.
   return !has_clients && !wants_standby() && slots_.orphans().empty() && !link_table_.holds_user_changes() &&
-         !cm_.owes_farewells() && mads_.open_ports() == 0;
+         !cm_.owes_farewells() && requests_.mads.open_ports() == 0;
 }
 
 void Agent::consider_idle() {

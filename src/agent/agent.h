@@ -58,8 +58,6 @@ class Agent : private AgentHost {
  public:
   Agent(AgentName name, const AgentOptions& options);
   ~Agent() override;
-  Agent(const Agent&) = delete;
-  Agent& operator=(const Agent&) = delete;
 
   // Opens netlink and UDP port 4791, begins to take over from a killed agent, then listens for clients. No
   // error if another process has the port: devices then work without a wire, and the agent retries.
@@ -107,7 +105,7 @@ class Agent : private AgentHost {
   UniqueFd state_lock_;
   UniqueFd state_mark_;
   std::optional<StateWriter> state_;
-  std::optional<StateSweeper> sweeper_;
+  std::jthread sweeper_;
 
   EventLoop loop_;
   const AgentOptions options_;
@@ -125,13 +123,12 @@ class Agent : private AgentHost {
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
-  MadDispatcher mads_;
-  std::optional<Discovery> discovery_;
   SlotLeases slots_;
   StoppedProcesses stopped_;  // declared after the owners of the sockets that it watches
   Takeover takeover_;
   RefusedPrograms refused_;
   Requests requests_;
+  std::optional<Discovery> discovery_;
   const Session::Parts for_sessions_;
   ClientTable clients_;
   // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.

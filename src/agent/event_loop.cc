@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 namespace verbena::agent {
 
@@ -19,6 +18,16 @@ bool run_for(uid_t user, const UserTurns::Piece& piece) {
   bool has_more = false;
   survive_lack_of_memory([&] { has_more = piece(); });
   return has_more;
+}
+
+// Maximum number of events per round. Queueing an event for its user's turn is cheap. With a small limit, a
+// user with thousands of busy descriptors would hide the events of other users.
+constexpr size_t kEventsAtOnce = 512;
+
+// Returns the epoll key of a watch. A descriptor's number may be closed and reused within one round of
+// events, so the key includes the watch's generation.
+uint64_t key_of(int fd, uint32_t generation) {
+  return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
 }
 
 }  // namespace
@@ -88,20 +97,6 @@ void UserTurns::run(Duration most, const Clock& clock) {
   new_.clear();
   old_.clear();
 }
-
-namespace {
-
-// Maximum number of events per round. Queueing an event for its user's turn is cheap. With a small limit, a
-// user with thousands of busy descriptors would hide the events of other users.
-constexpr size_t kEventsAtOnce = 512;
-
-// Returns the epoll key of a watch. A descriptor's number may be closed and reused within one round of
-// events, so the key includes the watch's generation.
-uint64_t key_of(int fd, uint32_t generation) {
-  return static_cast<uint64_t>(generation) << 32 | static_cast<uint32_t>(fd);
-}
-
-}  // namespace
 
 EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock)
     : per_round_(per_round),

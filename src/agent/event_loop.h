@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -16,11 +17,28 @@
 #include <sys/epoll.h>
 #include <sys/types.h>
 
-#include "agent/lack_of_memory.h"
+#include "base/log.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
+
+// Does one piece of the agent's work: of a user, a timer or a packet. If the memory for it runs out
+// (std::bad_alloc), the rest of the piece is not done, and the agent goes on with other work. Returns false
+// then.
+template <class Work>
+bool survive_lack_of_memory(const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::bad_alloc&) {
+  }
+  try {
+    log_warning("out of memory: a piece of work is left undone");
+  } catch (const std::bad_alloc&) {  // nor for the log
+  }
+  return false;
+}
 
 // Marks this thread as acting for a user while the object exists. Lines that the thread logs count against
 // the user's share of the log (LogLimit).

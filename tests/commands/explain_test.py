@@ -46,7 +46,7 @@ class Table(unittest.TestCase):
         self.assertEqual(names_of("cm"), enumerators(CMA, "rdma_cm_event_type"))
 
     def test_has_every_reason_of_the_connection_manager(self):
-        text = (SOURCES / "src" / "management" / "cm" / "reasons.h").read_text(encoding="utf-8")
+        text = (SOURCES / "src" / "management" / "cm" / "messages.h").read_text(encoding="utf-8")
         body = re.search(r"enum class RejReason[^{]*\{(.*?)\}", text, re.DOTALL).group(1)
         numbers = {int(number) for number in re.findall(r"= (\d+)", body)}
         self.assertGreater(len(numbers), 30)

@@ -12,7 +12,7 @@
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
 #include "commands/verbena/status_output.h"
-#include "management/cm/counters.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::commands {

@@ -18,8 +18,8 @@
 #include "adapter/net/udp/multicast_socket.h"
 #include "adapter/transport/packet_io.h"
 #include "agent/cm/gsi_port.h"
-#include "agent/cm/neighbours.h"
 #include "agent/cm/port_space.h"
+#include "agent/cm/routes.h"
 #include "agent/own_process.h"
 #include "agent/slots/process.h"
 #include "fuzz/require.h"
@@ -245,7 +245,6 @@ AgentWorld::AgentWorld(bool has_wire)
       cm_(loop_, 4791, *this),
       links_(link_table_, *this),
       counters_(loop_, slots_, link_table_, 0),
-      mads_(loop_, sockets_, 0, "host", cm_, counters_, *this),
       lease_(loop_, wire_, slots_, counters_, domains_, *this),
       takeover_({loop_, wire_, lease_, link_table_, cm_, served_before_}, [] {}),
       requests_{.links = {links_, wire_, 4791},
@@ -254,7 +253,7 @@ AgentWorld::AgentWorld(bool has_wire)
                 .channels = {lease_, *this},
                 .captures = {lease_, *this},
                 .status = StatusRequests({links_, wire_, lease_, counters_, refused_, cm_, sockets_.files()}),
-                .mads = MadRequests(mads_),
+                .mads = MadDispatcher(loop_, sockets_, 0, "host", cm_, counters_, *this),
                 .traces = {lease_, kept_traces_, cm_.traces(), sockets_.files(), *this}},
       parts_{.loop = loop_,
              .sockets = sockets_,
@@ -284,8 +283,8 @@ AgentWorld::AgentWorld(bool has_wire)
   links_.begin();
   if (has_wire) cm_.open_wire(wire_.socket(0));
   cm_.gsi().give_others_to(
-      [this](ConstBytes mad, const cm::Arrival& arrival) { return mads_.on_mad(mad, arrival); },
-      [this](const cm::Arrival& arrival) { mads_.heard(arrival); });
+      [this](ConstBytes mad, const cm::Arrival& arrival) { return requests_.mads.on_mad(mad, arrival); },
+      [this](const cm::Arrival& arrival) { requests_.mads.heard(arrival); });
 }
 
 AgentWorld::~AgentWorld() {
@@ -338,7 +337,7 @@ void AgentWorld::links_changed(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
   takeover_state_.put_links(links_.file());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
-  mads_.links_changed(links_.links());
+  requests_.mads.links_changed(links_.links());
   counters_.collect();
   for (const auto& [id, session] : sessions_) session->events().links_changed();
 }

@@ -25,7 +25,7 @@
 #include "agent/status/kept_traces.h"
 #include "agent/takeover/takeover.h"
 #include "fuzz/choices.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 #include "wire/roce/path.h"
 
 namespace verbena::agent {
@@ -112,7 +112,6 @@ class AgentWorld : private AgentHost {
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;
-  MadDispatcher mads_;
   SlotLeases lease_;
   ServedUsers served_before_;
   Takeover takeover_;

@@ -25,7 +25,6 @@ ManagerConfig config() {
   ManagerConfig config;
   config.max_half_open = kMaxHalfOpen;
   config.max_waiting = kMaxWaiting;
-  config.alternate_paths = true;
   return config;
 }
 
@@ -100,7 +99,7 @@ class Conversation {
   void operate(uint8_t what, uint8_t which) {
     Manager& manager = host_.manager;
     const LocalId id = pick(which);
-    switch (what % 12) {
+    switch (what % 10) {
       case 0:
         return remember(*manager.connect(host_.parameters_to(peer_, 100u + which), 0, now_));
       case 1:
@@ -119,10 +118,6 @@ class Conversation {
         return void(manager.destroy(id, now_));
       case 8:
         return void(manager.sidr_reply(id, {}, now_));
-      case 9:
-        return void(manager.load_alternate_path(id, {}, {}, now_));
-      case 10:
-        return void(manager.answer_alternate_path(id, AprStatus::kLoaded, {}, {}, now_));
       default:
         return void(manager.establish(id, now_));
     }

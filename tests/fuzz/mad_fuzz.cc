@@ -8,7 +8,6 @@
 
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
-#include "management/mad/administration.h"
 #include "management/mad/agent_messages.h"
 #include "management/mad/performance.h"
 #include "management/mad/subnet.h"

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/address.h"
 
-#include <algorithm>
-#include <cstring>
 #include <functional>
-#include <string_view>
-#include <utility>
 
 #include <arpa/inet.h>
 

@@ -5,7 +5,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/client.h"
-#include "agent/cm/client_role.h"
+#include "agent/cm/client_requests.h"
 #include "agent/cm/identifier.h"
 #include "base/format.h"
 #include "control/model/link.h"
@@ -28,15 +28,15 @@ void complete_route(CmIdentifier& id) {
 
 }  // namespace
 
-RouteOutcome AddressRequests::bind(CmIdentifier& id, const protocol::CmBindRequest& request) {
+RouteOutcome ClientRequests::bind(CmIdentifier& id, const protocol::CmBindRequest& request) {
   if (!has_known_family(request.address)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
   if (id.state != CmState::kIdle) return wrong_state();
-  if (const auto bound = binding_.bind(id, request.address); !bound) return tl::unexpected(bound.error());
+  if (const auto bound = bind_to(id, request.address); !bound) return tl::unexpected(bound.error());
   return route_of(id);
 }
 
-RouteAndEventOutcome AddressRequests::resolve_address(CmIdentifier& id,
-                                                      const protocol::CmResolveRequest& request) {
+RouteAndEventOutcome ClientRequests::resolve_address(CmIdentifier& id,
+                                                     const protocol::CmResolveRequest& request) {
   const CmAddress& destination = request.destination;
   if (!has_known_family(destination)) return refuse(EAFNOSUPPORT, "neither IPv4 nor IPv6");
   if (!service_.can_resolve()) return refuse(ENETDOWN, "the kernel's routes cannot be asked for");
@@ -46,7 +46,7 @@ RouteAndEventOutcome AddressRequests::resolve_address(CmIdentifier& id,
     const CmAddress source = has_known_family(request.source) ? request.source : wildcard(destination.family);
     if (source.family != destination.family) return refuse(EINVAL, "addresses of two families");
     id.destination = destination;  // used to choose a port
-    if (const auto bound = binding_.bind(id, source); !bound) {
+    if (const auto bound = bind_to(id, source); !bound) {
       id.destination = {};
       return tl::unexpected(bound.error());
     }
@@ -59,7 +59,7 @@ RouteAndEventOutcome AddressRequests::resolve_address(CmIdentifier& id,
 }
 
 // Asks the kernel for the route. On success sets the identifier's destination.
-control::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier& id, CmAddress destination) {
+control::AdminResult<RouteAnswer> ClientRequests::find_route(CmIdentifier& id, CmAddress destination) {
   if (is_any_address(destination)) {
     const auto own = this_host(id);
     if (!own) return refuse(ENODEV, "no RDMA link by which this host reaches itself");
@@ -86,7 +86,7 @@ control::AdminResult<RouteAnswer> AddressRequests::find_route(CmIdentifier& id, 
 
 // Returns the address by which an identifier reaches its own host: the one to which it is bound, else a
 // link's.
-std::optional<CmAddress> AddressRequests::this_host(const CmIdentifier& id) const {
+std::optional<CmAddress> ClientRequests::this_host(const CmIdentifier& id) const {
   if (!is_any_address(id.source)) return id.source;
   const auto own = service_.links().loopback(id.source.family == AF_INET);
   if (!own) return std::nullopt;
@@ -94,8 +94,8 @@ std::optional<CmAddress> AddressRequests::this_host(const CmIdentifier& id) cons
 }
 
 // Starts to resolve. Returns the final event at once if no neighbour is needed.
-std::optional<protocol::CmEvent> AddressRequests::start_resolving(CmIdentifier& id, const RouteAnswer& route,
-                                                                  uint32_t timeout_ms) {
+std::optional<protocol::CmEvent> ClientRequests::start_resolving(CmIdentifier& id, const RouteAnswer& route,
+                                                                 uint32_t timeout_ms) {
   id.state = CmState::kAddressQuery;
   const auto place = service_.links().find(gid_of(route.source), route.interface_index);
   if (!place) return finish_resolving(id, route, ENODEV);
@@ -112,7 +112,7 @@ std::optional<protocol::CmEvent> AddressRequests::start_resolving(CmIdentifier& 
 }
 
 // Returns the event with the result. On failure the identifier stays bound and may try again.
-protocol::CmEvent AddressRequests::finish_resolving(CmIdentifier& id, const RouteAnswer& route, int error) {
+protocol::CmEvent ClientRequests::finish_resolving(CmIdentifier& id, const RouteAnswer& route, int error) {
   const auto place = service_.links().find(gid_of(route.source), route.interface_index);
   if (error == 0 && !place) error = ENODEV;
   if (error != 0) {
@@ -132,7 +132,7 @@ protocol::CmEvent AddressRequests::finish_resolving(CmIdentifier& id, const Rout
   return event_of(id, manager(), RDMA_CM_EVENT_ADDR_RESOLVED);
 }
 
-EventOutcome AddressRequests::resolve_route(CmIdentifier& id, const protocol::CmIdRequest&) {
+EventOutcome ClientRequests::resolve_route(CmIdentifier& id, const protocol::CmIdRequest&) {
   if (id.state != CmState::kAddressResolved) return wrong_state();
   const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
@@ -142,12 +142,12 @@ EventOutcome AddressRequests::resolve_route(CmIdentifier& id, const protocol::Cm
   return Done{event_of(id, manager(), RDMA_CM_EVENT_ROUTE_RESOLVED)};
 }
 
-RouteOutcome AddressRequests::listen(CmIdentifier& id, const protocol::CmListenRequest& request) {
+RouteOutcome ClientRequests::listen(CmIdentifier& id, const protocol::CmListenRequest& request) {
   if (id.state == CmState::kIdle) {
-    if (const auto bound = binding_.bind(id, wildcard(AF_INET)); !bound) return tl::unexpected(bound.error());
+    if (const auto bound = bind_to(id, wildcard(AF_INET)); !bound) return tl::unexpected(bound.error());
   }
   if (id.state != CmState::kBound) return wrong_state();
-  if (const auto started = binding_.listen(id, request.backlog); !started) {
+  if (const auto started = start_listening(id, request.backlog); !started) {
     return tl::unexpected(started.error());
   }
   return route_of(id);

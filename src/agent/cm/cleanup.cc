@@ -2,14 +2,12 @@
 #include "agent/cm/cleanup.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <utility>
 
 #include <rdma/rdma_cma.h>
 
 #include "agent/cm/client.h"
 #include "agent/cm/service.h"
-#include "management/cm/connection.h"
+#include "management/cm/connection_table.h"
 #include "wire/roce/qpn.h"
 
 namespace verbena::agent {
@@ -91,8 +89,13 @@ void GoneClients::add(std::unique_ptr<CmClient> client) {
   const uid_t user = client->user();
   const bool is_little = client->clear(kAtOnce) < kAtOnce;
   if (is_little) return;
-  users_[user].clients.push_back(std::move(client));
-  go_on(user);
+  OfUser& of_user = users_[user];
+  of_user.clients.push_back(std::move(client));
+  if (std::exchange(of_user.goes_on, true)) return;
+  loop_.in_turn_of(user, [this, user] {
+    clear_some(user);
+    return users_.contains(user);
+  });
 }
 
 void GoneClients::clear_some(uid_t user) {
@@ -101,14 +104,6 @@ void GoneClients::clear_some(uid_t user) {
   auto& clients = found->second.clients;
   if (clients.front()->clear(kAtOnce) < kAtOnce) clients.pop_front();
   if (clients.empty()) users_.erase(found);
-}
-
-void GoneClients::go_on(uid_t user) {
-  if (std::exchange(users_.at(user).goes_on, true)) return;
-  loop_.in_turn_of(user, [this, user] {
-    clear_some(user);
-    return users_.contains(user);
-  });
 }
 
 bool GoneClients::clear_some_of(uid_t user) {

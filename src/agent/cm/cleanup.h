@@ -17,6 +17,7 @@
 namespace verbena::agent {
 
 class CmClient;
+class CmService;
 
 // Remembers for a second the ports on which running programs have stopped listening. A program may listen
 // there again soon, so requests to these ports wait up to a second before they are refused. The port space
@@ -47,8 +48,6 @@ class EndedListeners {
 
   std::deque<Listener> listeners_;  // in the order of their end
 };
-
-class CmService;
 
 // Ends the connections of QPs in a slot whose lease has ended. The slot's next owner has QPs of the same
 // numbers, and peers would refuse its connections as long as they know the old ones. Works in steps, in turns
@@ -83,13 +82,10 @@ class EndedSlots {
   std::map<uint32_t, Ending> endings_;  // by slot
 };
 
-class CmClient;
-
 // Destroys the identifiers, channels and events of clients whose programs have ended. A program may leave
 // 131,072 identifiers, and destroying them takes long. So they are destroyed in steps, each in a turn of the
-// program's user (UserTurns). Other clients do not notice: the ports count as free (PortOwner).
-//
-// For the agent's thread.
+// program's user (UserTurns). Other clients do not notice: the ports count as free (PortOwner). For the
+// agent's thread.
 class GoneClients {
  public:
   // Number of identifiers, channels and queued events that are destroyed in one step.
@@ -98,8 +94,6 @@ class GoneClients {
   // REQUIRES: loop outlives this object
   explicit GoneClients(EventLoop& loop);
   ~GoneClients();
-  GoneClients(const GoneClients&) = delete;
-  GoneClients& operator=(const GoneClients&) = delete;
 
   // Calls client->go(). Destroys the client before returning if it has fewer than kAtOnce items.
   void add(std::unique_ptr<CmClient> client);
@@ -118,7 +112,6 @@ class GoneClients {
 
   // Destroys up to kAtOnce items of the user's first client, and destroys the client if nothing is left.
   void clear_some(uid_t user);
-  void go_on(uid_t user);
 
   EventLoop& loop_;
   std::map<uid_t, OfUser> users_;  // only users with clients

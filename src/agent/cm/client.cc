@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client.h"
 
-#include <algorithm>
-
 #include <rdma/rdma_cma.h>
 
 namespace verbena::agent {
@@ -15,7 +13,7 @@ CmClient::CmClient(CmService& service, Host& host)
       limits_(service, user_),
       channels_(service.loop(), host, limits_, trace_),
       identifiers_(*this, service, limits_, channels_),
-      parts_{service, host, limits_, channels_, identifiers_} {
+      requests_(service, host, limits_, channels_, identifiers_) {
   service_.join(*this);
 }
 

@@ -8,12 +8,11 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "agent/cm/client_parts.h"
-#include "agent/cm/client_role.h"
+#include "agent/cm/client_requests.h"
 #include "agent/cm/connection_trace.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/port_space.h"
@@ -23,8 +22,8 @@
 
 namespace verbena::agent {
 
-// Handles connection management for one client. Passes each request of control/protocol/connection_messages.h
-// to the class that carries it out (ClientRole), replies, and sends the client events about its identifiers.
+// Handles connection management for one client. Has each request of control/protocol/connection_messages.h
+// carried out (ClientRequests), replies, and sends the client events about its identifiers.
 // Trusts nothing in requests. After the client has gone, GoneClients destroys its identifiers
 // (cm/cleanup.h). For the agent's thread.
 class CmClient : public PortOwner {
@@ -33,10 +32,8 @@ class CmClient : public PortOwner {
 
   CmClient(CmService& service, Host& host);
   ~CmClient();
-  CmClient(const CmClient&) = delete;
-  CmClient& operator=(const CmClient&) = delete;
 
-  // Carries out a request by `Method`, a method of a ClientRole class, and replies. Records the call in the
+  // Carries out a request by `Method`, a method of ClientRequests, and replies. Records the call in the
   // trace, unless `Call` is kNone. A method that takes an identifier gets the one with the request's number;
   // ENOENT if there is none. Work that takes long is only begun; is_busy() is then true. REQUIRES: `message`
   // has the request's length, and is_busy() is false
@@ -125,10 +122,7 @@ class CmClient : public PortOwner {
   ClientLimits limits_;
   ClientChannels channels_;
   ClientIdentifiers identifiers_;
-  const ClientRole parts_;
-
-  std::tuple<IdentifierRequests, AddressRequests, ConnectionRequests, MulticastRequests, RestoreRequests>
-      roles_{parts_, parts_, parts_, parts_, parts_};
+  ClientRequests requests_;
 };
 
 template <auto Method, protocol::TraceCall Call>
@@ -147,16 +141,15 @@ template <auto Method, protocol::TraceCall Call, class Message>
 void CmClient::finish(const protocol::MessageHeader& header, const Message& request,
                       [[maybe_unused]] ClientFile descriptor) {
   using Traits = RequestMethod<decltype(Method)>;
-  auto& role = std::get<typename Traits::Role>(roles_);
   if constexpr (Traits::kTakesDescriptor) {
-    answer(header, (role.*Method)(request, std::move(descriptor)));
+    answer(header, (requests_.*Method)(request, std::move(descriptor)));
   } else if constexpr (!Traits::kTakesIdentifier) {
-    answer(header, (role.*Method)(request));
+    answer(header, (requests_.*Method)(request));
   } else {
     CmIdentifier* const id = identifiers_.find(request.id);
     if (id == nullptr) return host_.send_error(header, ENOENT, "no such identifier");
     if constexpr (Call != protocol::TraceCall::kNone) trace_call(Call, *id, request);
-    const auto outcome = (role.*Method)(*id, request);
+    const auto outcome = (requests_.*Method)(*id, request);
     if (Call != protocol::TraceCall::kNone && !outcome) trace_->refused(*id, Call, outcome.error().code);
     answer(header, outcome);
   }

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/client_parts.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <infiniband/verbs.h>
 #include <linux/sockios.h>
 #include <rdma/rdma_cma.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "agent/cm/client.h"
 #include "control/model/message_socket.h"
@@ -16,6 +12,8 @@
 namespace verbena::agent {
 
 namespace {
+
+using control::refuse;
 
 // Number of events sent per piece of work. A program that reads as fast as the agent sends may have 131,072
 // of them.
@@ -25,6 +23,35 @@ constexpr int kAtOnce = 16;
 int unread_bytes(int socket) {
   int bytes = 0;
   return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : -1;
+}
+
+// Uses only calls that wait for no kind of file.
+bool is_seqpacket(int socket) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX) return false;
+  int type = 0;
+  length = sizeof type;
+  return ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
+}
+
+// Returns the QP type of an identifier as the kernel's ucma_get_qp_type() does; 0: none.
+uint8_t qp_type_of(const protocol::CmCreateRequest& request) {
+  switch (request.port_space) {
+    case RDMA_PS_TCP:
+      return IBV_QPT_RC;
+    case RDMA_PS_UDP:
+    case RDMA_PS_IPOIB:
+      return IBV_QPT_UD;
+    case RDMA_PS_IB:
+      break;
+    default:
+      return 0;
+  }
+  for (const int type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
+    if (request.qp_type == type) return request.qp_type;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -80,8 +107,7 @@ bool EventChannel::transmit(const protocol::CmEvent& event) {
   return true;
 }
 
-// All events have one size, so the kernel's count of unread bytes tells how many are in the socket. Messages
-// that the program writes to it itself also count, which only makes the result too low.
+// All events have one size, so the kernel's count of unread bytes tells how many are in the socket.
 uint64_t EventChannel::taken() const {
   const int unread = unread_bytes(socket_.get());
   if (unread < 0) return sent_ - queue_.size();
@@ -145,12 +171,6 @@ size_t EventChannel::drop_events(uint32_t id, size_t most) {
   return dropped;
 }
 
-namespace {
-
-using control::refuse;
-
-}  // namespace
-
 bool ClientLimits::allows_another(const Quota& items) const {
   return items.is_trusted(user_) || (items.of(user_) < CmService::Shares::kMaxOfUser && items.allows(user_));
 }
@@ -175,20 +195,6 @@ bool ClientLimits::allows_group(size_t held_by_identifier) const {
 bool ClientLimits::allow_waiting_events(size_t waiting) const {
   return waiting <= kMaxWaitingEvents && (waiting == 0 || allows_another(waiting_events()));
 }
-
-namespace {
-
-// Uses only calls that wait for no kind of file.
-bool is_seqpacket(int socket) {
-  int domain = 0;
-  socklen_t length = sizeof domain;
-  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX) return false;
-  int type = 0;
-  length = sizeof type;
-  return ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
-}
-
-}  // namespace
 
 ClientChannels::~ClientChannels() {
   limits_.give_back_channels(channels_.size());
@@ -240,29 +246,6 @@ uint64_t ClientChannels::send(CmIdentifier& id, const protocol::CmEvent& event, 
   }
   return number;
 }
-
-namespace {
-
-// Returns the QP type of an identifier as the kernel's ucma_get_qp_type() does; 0: none.
-uint8_t qp_type_of(const protocol::CmCreateRequest& request) {
-  switch (request.port_space) {
-    case RDMA_PS_TCP:
-      return IBV_QPT_RC;
-    case RDMA_PS_UDP:
-    case RDMA_PS_IPOIB:
-      return IBV_QPT_UD;
-    case RDMA_PS_IB:
-      break;
-    default:
-      return 0;
-  }
-  for (const int type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
-    if (request.qp_type == type) return request.qp_type;
-  }
-  return 0;
-}
-
-}  // namespace
 
 ClientIdentifiers::~ClientIdentifiers() {
   clear(ids_.size());

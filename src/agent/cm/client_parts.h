@@ -36,8 +36,6 @@ class EventChannel {
   // is copied into every event. REQUIRES: the counters in `waiting` outlive this object
   EventChannel(EventLoop& loop, uid_t user, ClientFile socket, uint32_t generation, Tallies waiting);
   ~EventChannel();
-  EventChannel(const EventChannel&) = delete;
-  EventChannel& operator=(const EventChannel&) = delete;
 
   // Sends or queues the event; never blocks. Returns the event's number on this channel, counted from 1.
   uint64_t send(protocol::CmEvent event);
@@ -134,8 +132,6 @@ class ClientChannels {
                  std::shared_ptr<ConnectionTrace> trace)
       : loop_(loop), host_(host), limits_(limits), trace_(std::move(trace)) {}
   ~ClientChannels();
-  ClientChannels(const ClientChannels&) = delete;
-  ClientChannels& operator=(const ClientChannels&) = delete;
 
   // Opens a channel. `events`: the agent's end of a socket pair that the program has created. Fails with
   // EEXIST, EMFILE (too many channels) or EINVAL (no SOCK_SEQPACKET socket).
@@ -179,8 +175,6 @@ class ClientIdentifiers {
                     ClientChannels& channels)
       : client_(client), service_(service), limits_(limits), channels_(channels) {}
   ~ClientIdentifiers();
-  ClientIdentifiers(const ClientIdentifiers&) = delete;
-  ClientIdentifiers& operator=(const ClientIdentifiers&) = delete;
 
   CmIdentifier* find(uint32_t number);
   const Map& all() const { return ids_; }

@@ -5,10 +5,10 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "agent/cm/client_role.h"
+#include "agent/cm/client_requests.h"
 #include "agent/cm/identifier.h"
 #include "base/format.h"
-#include "management/cm/ip_service.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::agent {
 namespace {
@@ -63,7 +63,7 @@ uint64_t service_id_of(const CmIdentifier& id) {
 
 }  // namespace
 
-Outcome ConnectionRequests::connect(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+Outcome ClientRequests::connect(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool resolved =
       id.state == CmState::kRouteResolved || (id.state == CmState::kAddressResolved && id.may_connect);
   if (!resolved) return wrong_state();
@@ -78,8 +78,7 @@ Outcome ConnectionRequests::connect(CmIdentifier& id, const protocol::CmConnectR
   return {};
 }
 
-Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
-                                           const protocol::ConnectionParameters& parameters) {
+Outcome ClientRequests::connect_stream(CmIdentifier& id, const protocol::ConnectionParameters& parameters) {
   if (const auto checked = check_private_data(parameters.private_length, cm::kIpReqPrivateBytes); !checked)
     return checked;
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
@@ -100,8 +99,7 @@ Outcome ConnectionRequests::connect_stream(CmIdentifier& id,
   return {};
 }
 
-Outcome ConnectionRequests::connect_datagram(CmIdentifier& id,
-                                             const protocol::ConnectionParameters& parameters) {
+Outcome ClientRequests::connect_datagram(CmIdentifier& id, const protocol::ConnectionParameters& parameters) {
   if (const auto checked = check_private_data(parameters.private_length, cm::kIpSidrReqPrivateBytes);
       !checked)
     return checked;
@@ -117,7 +115,7 @@ Outcome ConnectionRequests::connect_datagram(CmIdentifier& id,
   return {};
 }
 
-Outcome ConnectionRequests::accept(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+Outcome ClientRequests::accept(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   if (id.state != CmState::kConnect || id.connection == 0) return wrong_state();
   if (!id.is_active) return answer_request(id, request);
   const auto ready = manager().ready(id.connection, {}, MonotonicClock::now());
@@ -128,7 +126,7 @@ Outcome ConnectionRequests::accept(CmIdentifier& id, const protocol::CmConnectRe
 
 // Answers a request as the program says. If that fails, rejects it as the kernel's rdma_accept() does: the
 // peer must not wait for an answer that never comes. The program gets no event about the rejection.
-Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+Outcome ClientRequests::answer_request(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const bool was_unanswered = std::exchange(id.is_unanswered, false);
   Outcome answered =
       id.qp_type == IBV_QPT_UD ? accept_datagram(id, request) : accept_stream(id, request.parameters);
@@ -140,8 +138,7 @@ Outcome ConnectionRequests::answer_request(CmIdentifier& id, const protocol::CmC
   return answered;
 }
 
-Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
-                                          const protocol::ConnectionParameters& parameters) {
+Outcome ClientRequests::accept_stream(CmIdentifier& id, const protocol::ConnectionParameters& parameters) {
   if (const auto checked = check_private_data(parameters.private_length, kRepPrivateBytes); !checked)
     return checked;
   if (const auto checked = check_qpn(parameters.qpn); !checked) return checked;
@@ -157,7 +154,7 @@ Outcome ConnectionRequests::accept_stream(CmIdentifier& id,
   return {};
 }
 
-Outcome ConnectionRequests::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
+Outcome ClientRequests::accept_datagram(CmIdentifier& id, const protocol::CmConnectRequest& request) {
   const protocol::ConnectionParameters& parameters = request.parameters;
   if (const auto checked = check_private_data(parameters.private_length, kSidrRepPrivateBytes); !checked)
     return checked;
@@ -177,7 +174,7 @@ Outcome ConnectionRequests::accept_datagram(CmIdentifier& id, const protocol::Cm
   return {};
 }
 
-Outcome ConnectionRequests::reject(CmIdentifier& id, const protocol::CmRejectRequest& request) {
+Outcome ClientRequests::reject(CmIdentifier& id, const protocol::CmRejectRequest& request) {
   if (id.connection == 0) return wrong_state();
   const bool is_datagram = id.qp_type == IBV_QPT_UD;
   const size_t limit = is_datagram ? kSidrRepPrivateBytes : kRejPrivateBytes;
@@ -189,7 +186,7 @@ Outcome ConnectionRequests::reject(CmIdentifier& id, const protocol::CmRejectReq
 }
 
 // REQUIRES: the data fits
-Result<void> ConnectionRequests::send_rejection(CmIdentifier& id, uint8_t reason, ConstBytes data) {
+Result<void> ClientRequests::send_rejection(CmIdentifier& id, uint8_t reason, ConstBytes data) {
   const TimePoint now = MonotonicClock::now();
   if (id.qp_type == IBV_QPT_UD) {
     cm::SidrReply reply;
@@ -203,7 +200,7 @@ Result<void> ConnectionRequests::send_rejection(CmIdentifier& id, uint8_t reason
   return manager().reject(id.connection, reply, now);
 }
 
-EventOutcome ConnectionRequests::establish(CmIdentifier& id, const protocol::CmIdRequest&) {
+EventOutcome ClientRequests::establish(CmIdentifier& id, const protocol::CmIdRequest&) {
   if (id.connection == 0) return wrong_state();
   const auto established = manager().establish(id.connection, MonotonicClock::now());
   if (!established) return refuse(established.error().code, "not a connection that waits for its peer");
@@ -213,7 +210,7 @@ EventOutcome ConnectionRequests::establish(CmIdentifier& id, const protocol::CmI
 
 // Starts to disconnect, or confirms the peer's request. Otherwise does nothing and succeeds, like the
 // kernel's rdma_cm.
-Outcome ConnectionRequests::disconnect(CmIdentifier& id, const protocol::CmIdRequest&) {
+Outcome ClientRequests::disconnect(CmIdentifier& id, const protocol::CmIdRequest&) {
   if (id.connection == 0) return wrong_state();
   const TimePoint now = MonotonicClock::now();
   if (!manager().disconnect(id.connection, {}, now)) {

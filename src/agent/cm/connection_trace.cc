@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/connection_trace.h"
 
-#include <atomic>
-#include <cerrno>
-
 #include <sys/mman.h>
 
-#include "agent/cm/address.h"
-#include "base/log.h"
 #include "base/sealed_file.h"
-#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 namespace {

@@ -47,8 +47,6 @@ class ConnectionTrace {
   // REQUIRES: traces outlives this object
   ConnectionTrace(ConnectionTraces& traces, TracedProcess process);
   ~ConnectionTrace();
-  ConnectionTrace(const ConnectionTrace&) = delete;
-  ConnectionTrace& operator=(const ConnectionTrace&) = delete;
 
   uint64_t number() const { return number_; }
   const TracedProcess& process() const { return process_; }

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "agent/cm/neighbours.h"
 #include "agent/cm/port_space.h"
+#include "agent/cm/routes.h"
 #include "control/protocol/connection_messages.h"
 #include "management/cm/events.h"
 #include "management/cm/manager.h"

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/ledger.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <utility>
-
-#include <unistd.h>
-
 #include "base/log.h"
 #include "base/sealed_file.h"
 

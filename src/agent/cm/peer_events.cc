@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/peer_events.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -14,7 +12,6 @@
 #include "agent/cm/service.h"
 #include "base/text.h"
 #include "control/model/link.h"
-#include "management/cm/ip_service.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::agent {
@@ -22,6 +19,7 @@ namespace verbena::agent {
 namespace {
 
 using cm::Admission;
+using protocol::ConnectionParameters;
 
 template <class Message>
 constexpr bool kIsDatagram = std::is_same_v<Message, cm::SidrReq>;
@@ -111,6 +109,14 @@ std::unique_ptr<CmIdentifier> identifier_for(const CmIdentifier& listener) {
   return id;
 }
 
+// Time for an application to answer a request before the peer gives up. As in the kernel: 4.096 us * 2^24 =
+// 69 s, counted from the peer's repetition.
+constexpr uint8_t kServiceTimeout = 24;
+
+CmIdentifier& identifier(uint64_t context) {
+  return *reinterpret_cast<CmIdentifier*>(context);
+}
+
 }  // namespace
 
 // Finds the listener for a request. The kernel has one CM listener per device, port space and port, whatever
@@ -162,20 +168,6 @@ cm::Admission PeerEvents::decide(const Message& message, const cm::Arrival& arri
   fill_path(admitted->route, message, *place->link);
   return Admission::admit(reinterpret_cast<uint64_t>(admitted.release()), user);
 }
-
-namespace {
-
-using protocol::ConnectionParameters;
-
-// Time for an application to answer a request before the peer gives up. As in the kernel: 4.096 us * 2^24 =
-// 69 s, counted from the peer's repetition.
-constexpr uint8_t kServiceTimeout = 24;
-
-CmIdentifier& identifier(uint64_t context) {
-  return *reinterpret_cast<CmIdentifier*>(context);
-}
-
-}  // namespace
 
 cm::Admission PeerEvents::admit(const cm::Req& req, const cm::Arrival& arrival) {
   return decide(req, arrival);

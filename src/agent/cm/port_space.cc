@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/port_space.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <fstream>
-#include <utility>
 
 namespace verbena::agent {
 
 namespace {
 
 constexpr Duration kLifespan = std::chrono::seconds(1);
+
+bool has_gone(const PortBinding* holder) {
+  return holder->owner != nullptr && holder->owner->has_gone;
+}
 
 }  // namespace
 
@@ -32,14 +33,6 @@ const PortLimits& PortLimitsReader::read() {
   if (std::ifstream("/proc/sys/net/ipv6/bindv6only") >> only) limits_.ipv6_only = only != 0;
   return limits_;
 }
-
-namespace {
-
-bool has_gone(const PortBinding* holder) {
-  return holder->owner != nullptr && holder->owner->has_gone;
-}
-
-}  // namespace
 
 Result<void> PortSpace::check(const Holders& holders, const PortBinding& holder, bool reuse_address) {
   for (const PortBinding* other : holders) {

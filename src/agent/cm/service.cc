@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/service.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <numeric>
-#include <utility>
 
 #include <rdma/rdma_cma.h>
-#include <unistd.h>
 
 #include "agent/cm/client.h"
 #include "agent/own_process.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace verbena::agent {
@@ -34,6 +28,35 @@ cm::ManagerConfig manager_config() {
   cm::ManagerConfig config;
   config.own_account = ::geteuid();
   return config;
+}
+
+static_assert(protocol::kConnectionStates == cm::kStates);
+static_assert(protocol::kConnectionMads == cm::kMessageTypes);
+static_assert(protocol::kDatagramDropReasons == cm::kDropReasons);
+
+// By CmState: the values of the kernel's enum rdma_cm_state.
+constexpr std::array<uint8_t, kCmStates> kKernelStates = {0, 7, 1, 2, 4, 5, 6, 8, 9};
+
+protocol::CmIdRecord record_of(const CmClient& client, const CmIdentifier& id, const cm::Manager& manager) {
+  protocol::CmIdRecord record{};
+  record.pid = client.host().process();
+  record.uid = client.user();
+  record.number = id.listed_number;
+  record.device_index = id.has_device() ? id.route.device_index : protocol::kNoDevice;
+  record.port_space = id.port_space;
+  record.qp_type = id.qp_type;
+  record.state = kKernelStates[static_cast<size_t>(id.state)];
+  record.source = id.source;
+  record.destination = id.destination;
+  store_text(record.program, client.host().program());
+  if (id.connection != 0) {
+    if (const auto info = manager.info(id.connection)) record.local_qpn = info->local_qpn;
+  }
+  return record;
+}
+
+uint64_t sum(const cm::Counters::ByMessage& counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
 }
 
 }  // namespace
@@ -127,8 +150,8 @@ void CmService::loop_back(const cm::Mad& mad, const roce::Path& path) {
   loop_.later([this, mad, back] { on_mad(mad.bytes, cm::Arrival{.path = back, .from_roce_port = true}); });
 }
 
-// Whether the path's source is an address of this host. Links may have equal link-local addresses. A datagram
-// from this host to itself arrives by the link with the address, or by loopback.
+// Links may have equal link-local addresses. A datagram from this host to itself arrives by the link with the
+// address, or by loopback.
 bool CmService::is_of_this_host(const roce::Path& path) const {
   if (is_loopback(address_of(path.source))) return true;
   const auto place = links_.find(path.source, path.interface_index);
@@ -254,8 +277,7 @@ void CmService::release_port(CmIdentifier& id) {
   if (const auto ports = port_space(id.port_space)) (*ports)->release(id);
 }
 
-// Runs at the end of the loop's round, so that all datagrams of the round are sent together and the timer is
-// set once.
+// So all datagrams of the round are sent together, and the timer is set once.
 void CmService::settle() {
   if (std::exchange(settling_, true)) return;
   loop_.later([this] {
@@ -270,39 +292,6 @@ void CmService::on_timer() {
   manager_.on_timer(MonotonicClock::now(), kTimersAtOnce);
   settle();
 }
-
-namespace {
-
-static_assert(protocol::kConnectionStates == cm::kStates);
-static_assert(protocol::kConnectionMads == cm::kMessageTypes);
-static_assert(protocol::kDatagramDropReasons == cm::kDropReasons);
-
-// By CmState: the values of the kernel's enum rdma_cm_state.
-constexpr std::array<uint8_t, kCmStates> kKernelStates = {0, 7, 1, 2, 4, 5, 6, 8, 9};
-
-protocol::CmIdRecord record_of(const CmClient& client, const CmIdentifier& id, const cm::Manager& manager) {
-  protocol::CmIdRecord record{};
-  record.pid = client.host().process();
-  record.uid = client.user();
-  record.number = id.listed_number;
-  record.device_index = id.has_device() ? id.route.device_index : protocol::kNoDevice;
-  record.port_space = id.port_space;
-  record.qp_type = id.qp_type;
-  record.state = kKernelStates[static_cast<size_t>(id.state)];
-  record.source = id.source;
-  record.destination = id.destination;
-  store_text(record.program, client.host().program());
-  if (id.connection != 0) {
-    if (const auto info = manager.info(id.connection)) record.local_qpn = info->local_qpn;
-  }
-  return record;
-}
-
-uint64_t sum(const cm::Counters::ByMessage& counts) {
-  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
-}
-
-}  // namespace
 
 protocol::CmStatus status_of(CmService& service) {
   protocol::CmStatus status{};

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/link_publisher.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <iterator>
-#include <span>
-#include <utility>
 
 #include "adapter/net/udp/multicast_socket.h"
 #include "base/log.h"
@@ -52,7 +48,7 @@ void LinkPublisher::consider_loopback() {
 // Lets root and the agent's own user change links.
 template <class Change>
 RequestResult<> LinkRequests::change(const Lessee& client, const Change& change) {
-  if (!sees_all(client)) return refuse(EPERM, "only root may change root's links");
+  if (!sees_all(client.uid)) return refuse(EPERM, "only root may change root's links");
   if (auto changed = links_.change(change); !changed) return tl::unexpected(std::move(changed.error()));
   return {};
 }

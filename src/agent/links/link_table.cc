@@ -1,31 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/link_table.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <optional>
-#include <utility>
-
+#include "base/bytes.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "control/protocol/messages.h"
+#include "management/mad/subnet.h"
 
 namespace verbena::agent {
 namespace {
 
 using control::refuse;
 
-// Returns the default GID as the kernel makes it: fe80:: and the MAC address as EUI-64.
+// Returns the default GID as the kernel makes it: with the MAC address as EUI-64.
 std::optional<roce::Address> default_gid_of(const Netdev& netdev) {
   if (netdev.mac == std::array<uint8_t, 6>{}) return std::nullopt;
   control::Link link;
   link.mac = netdev.mac;
-  const auto guid = control::guid_of(link);
-  roce::Address gid;
-  gid.bytes[0] = 0xfe;
-  gid.bytes[1] = 0x80;
-  std::ranges::copy(guid, gid.bytes.begin() + 8);
-  return gid;
+  return mad::default_gid(load_be<uint64_t>(control::guid_of(link).data()));
 }
 
 // Larger than any number of devices that are ever created.
@@ -65,10 +56,6 @@ std::optional<roce::Prefix> network_of(const NetdevAddress& address) {
   return roce::Prefix{roce::first_bits(address.address, first), first};
 }
 
-bool same(const NetdevAddress& a, const NetdevAddress& b) {
-  return a.address == b.address && a.prefix == b.prefix;
-}
-
 }  // namespace
 
 void LinkTable::netdev_changed(const Netdev& netdev) {
@@ -83,8 +70,7 @@ void LinkTable::netdev_removed(uint32_t interface_index) {
 
 void LinkTable::address_changed(uint32_t interface_index, const NetdevAddress& address) {
   auto& addresses = netdevs_[interface_index].addresses;
-  const auto found = std::ranges::find_if(
-      addresses, [&](const KnownAddress& known) { return same(known.address, address); });
+  const auto found = std::ranges::find(addresses, address, &KnownAddress::address);
   if (found == addresses.end()) {
     addresses.push_back({address});
   } else {
@@ -96,7 +82,7 @@ void LinkTable::address_removed(uint32_t interface_index, const NetdevAddress& a
   const auto netdev = netdevs_.find(interface_index);
   if (netdev == netdevs_.end()) return;
   std::erase_if(netdev->second.addresses,
-                [&](const KnownAddress& known) { return same(known.address, address); });
+                [&](const KnownAddress& known) { return known.address == address; });
 }
 
 void LinkTable::begin_dump() {

@@ -34,6 +34,8 @@ struct Netdev {
 struct NetdevAddress {
   roce::Address address;
   uint8_t prefix = 0;
+
+  friend bool operator==(const NetdevAddress&, const NetdevAddress&) = default;
 };
 
 // The links of this network namespace with their GID tables. Does no I/O: the caller reports netlink events

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/netlink_monitor.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <string>
-#include <string_view>
-
-#include <libmnl/libmnl.h>
 #include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_arp.h>
@@ -15,10 +8,8 @@
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "base/log.h"
-#include "base/unique_fd.h"
 
 namespace verbena::agent {
 namespace {

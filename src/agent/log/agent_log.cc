@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
-#include <cstdint>
-#include <cstdio>
 #include <mutex>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +14,6 @@
 
 #include "agent/event_loop.h"
 #include "base/detached_thread.h"
-#include "base/format.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
@@ -27,40 +23,21 @@ namespace verbena::agent {
 
 namespace {
 
-// Waits until standard error accepts more. Another program that shares the open file may have made it
-// non-blocking.
-void wait_for_room() {
-  pollfd entry{STDERR_FILENO, POLLOUT, 0};
-  ::poll(&entry, 1, -1);
-}
-
 bool write_all(std::string_view& rest) {
   while (!rest.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
     if (written > 0) {
       rest.remove_prefix(static_cast<size_t>(written));
     } else if (written < 0 && errno == EAGAIN) {
-      wait_for_room();
+      // Another program that shares the open file may have made it non-blocking.
+      pollfd entry{STDERR_FILENO, POLLOUT, 0};
+      ::poll(&entry, 1, -1);
     } else if (written == 0 || errno != EINTR) {
       return false;
     }
   }
   return true;
 }
-
-}  // namespace
-
-bool LogOutput::put(std::string_view line) {
-  std::string_view end = is_torn_ ? "\n" : "";
-  if (!write_all(end)) return false;
-  is_torn_ = false;
-  std::string_view rest = line;
-  if (write_all(rest)) return true;
-  is_torn_ = rest.size() < line.size();
-  return false;
-}
-
-namespace {
 
 // Returns <home>/<prefix><network namespace>, beside the traces. Empty if another user can write to <home>:
 // the path could be a pipe without a reader, or a file that other users can read.
@@ -81,7 +58,25 @@ UniqueFd open_log(const std::string& path) {
   return UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
 }
 
+constexpr size_t kStack = size_t{256} << 10;
+
+std::string text_of(const LogQueue::Entry& entry) {
+  if (entry.dropped == 0) return entry.line;
+  return log_text(LogLevel::kWarning,
+                  verbena::format("{} lines are missing here: they could not be written", entry.dropped));
+}
+
 }  // namespace
+
+bool LogOutput::put(std::string_view line) {
+  std::string_view end = is_torn_ ? "\n" : "";
+  if (!write_all(end)) return false;
+  is_torn_ = false;
+  std::string_view rest = line;
+  if (write_all(rest)) return true;
+  is_torn_ = rest.size() < line.size();
+  return false;
+}
 
 std::string log_file_path() {
   return path_with("log-");
@@ -188,18 +183,6 @@ void LogQueue::failed(const Entry& entry) {
   bytes_ = 0;
   is_failing_ = true;
 }
-
-namespace {
-
-constexpr size_t kStack = size_t{256} << 10;
-
-std::string text_of(const LogQueue::Entry& entry) {
-  if (entry.dropped == 0) return entry.line;
-  return log_text(LogLevel::kWarning,
-                  verbena::format("{} lines are missing here: they could not be written", entry.dropped));
-}
-
-}  // namespace
 
 struct AgentLog::State {
   State(size_t max_bytes, const LogLimit::Sizes& limits) : queue(max_bytes), limit(limits) {}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/agents.h"
 
-#include <cerrno>
-
 #include "management/mad/rmpp.h"
 
 namespace verbena::agent {

@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/discovery.h"
 
-#include <algorithm>
-#include <chrono>
-#include <utility>
-
 #include "adapter/net/udp/multicast_socket.h"
-#include "adapter/net/udp/receiver.h"
 #include "agent/own_process.h"
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/unique_fd.h"
 
 namespace verbena::agent {
 
@@ -22,6 +13,39 @@ using control::Link;
 // Whether both addresses are IPv4, both are link-local, or both are neither.
 bool are_of_one_kind(const roce::Address& one, const roce::Address& other) {
   return one.is_ipv4() == other.is_ipv4() && one.is_link_local() == other.is_link_local();
+}
+
+using namespace std::chrono_literals;
+
+constexpr Duration kInterval = 10s;
+constexpr Duration kLeastInterval = 100ms;
+constexpr Duration kLongestAnswer = 50ms;  // maximum random delay, so that not all agents answer at once
+constexpr Duration kSettling = 300ms;
+constexpr uint32_t kMaxAtOnce = 64;
+
+// Multicast groups from the range for a site's own use (RFC 2365), and from the range without assignments
+// (RFC 4291).
+constexpr roce::Address kIpv4Group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 86, 66}};
+constexpr roce::Address kIpv6Group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'V', 'E', 'R', 'B'}};
+
+// Returns the path from a link to a group. Its source is an address that every host of the network can
+// answer.
+std::optional<roce::Path> path_to_group(const control::Link& link, const roce::Address& group) {
+  const auto from = std::ranges::find_if(link.gids, [&](const auto& entry) {
+    return group.is_ipv4() ? entry.gid.is_ipv4() : entry.gid.is_link_local();
+  });
+  if (from == link.gids.end()) return std::nullopt;
+  roce::Path path;
+  path.source = from->gid;
+  path.destination = group;
+  path.interface_index = link.interface_index;
+  path.hop_limit = 1;
+  return path;
+}
+
+// Whether the link can have neighbours. Loopback and links without a MAC address cannot.
+bool has_network(const control::Link& link) {
+  return link.up && std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
 }
 
 }  // namespace
@@ -85,43 +109,6 @@ LinkFabric* LinkFabrics::find(uint32_t device_index) {
   return found != fabrics_.end() ? &found->second : nullptr;
 }
 
-namespace {
-
-using namespace std::chrono_literals;
-
-constexpr Duration kInterval = 10s;
-constexpr Duration kLeastInterval = 100ms;
-constexpr Duration kLongestAnswer = 50ms;  // maximum random delay, so that not all agents answer at once
-constexpr Duration kSettling = 300ms;
-constexpr uint32_t kMaxAtOnce = 64;
-
-// Multicast groups from the range for a site's own use (RFC 2365), and from the range without assignments
-// (RFC 4291).
-constexpr roce::Address kIpv4Group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 86, 66}};
-constexpr roce::Address kIpv6Group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'V', 'E', 'R', 'B'}};
-
-// Returns the path from a link to a group. Its source is an address that every host of the network can
-// answer.
-std::optional<roce::Path> path_to_group(const control::Link& link, const roce::Address& group) {
-  const auto from = std::ranges::find_if(link.gids, [&](const auto& entry) {
-    return group.is_ipv4() ? entry.gid.is_ipv4() : entry.gid.is_link_local();
-  });
-  if (from == link.gids.end()) return std::nullopt;
-  roce::Path path;
-  path.source = from->gid;
-  path.destination = group;
-  path.interface_index = link.interface_index;
-  path.hop_limit = 1;
-  return path;
-}
-
-// Whether the link can have neighbours. Loopback and links without a MAC address cannot.
-bool has_network(const control::Link& link) {
-  return link.up && std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
-}
-
-}  // namespace
-
 // The socket of one group on one link.
 class Discovery::Listener final : private net::PacketHandler {
  public:
@@ -134,8 +121,6 @@ class Discovery::Listener final : private net::PacketHandler {
                            [this](uint32_t) { receiver_.receive(*this, kMaxAtOnce); });
   }
   ~Listener() override { discovery_.loop_.forget(receiver_.fd()); }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
 
   const roce::Path& path() const { return path_; }
 

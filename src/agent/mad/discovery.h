@@ -67,8 +67,6 @@ class Discovery {
   // `port`: the agents' UDP port. REQUIRES: the references outlive this object
   Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire);
   ~Discovery();
-  Discovery(const Discovery&) = delete;
-  Discovery& operator=(const Discovery&) = delete;
 
   // Starts to listen and announce on new and changed links, and stops on removed ones. Has no effect until
   // the agent's UDP port is open, so call it again then.

@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/dispatcher.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <utility>
-
-#include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "agent/own_process.h"
 #include "control/model/message_socket.h"
-#include "management/mad/administration.h"
-#include "management/mad/agent_messages.h"
-#include "management/mad/rmpp.h"
 #include "management/mad/subnet_management.h"
 
 namespace verbena::agent {
@@ -58,37 +48,8 @@ MadDispatcher::MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own,
       quota_(std::make_shared<Quota>(room_with(descriptor_limit()), own)),
       fabrics_(std::move(host)),
       registrations_(draw_seed()),
-      long_(loop, own, long_surroundings()) {}
+      long_(loop, own, *this) {}
 
-LongMessages::Surroundings MadDispatcher::long_surroundings() {
-  return {.send =
-              [this](const LongMessages::Sending& sending, const Mad& mad) {
-                LinkFabric* fabric = fabrics_.find(sending.device_index);
-                if (fabric == nullptr || !sending.to) return;
-                if (sending.port == kFabricsOwn) return void(take(*fabric, mad, {Subnet::kSwitchLid, {}}));
-                dispatch(*fabric, mad, sending.lid, *sending.to);
-              },
-          .reply =
-              [this](uint32_t device_index, const Mad& mad, const Correspondent& to) {
-                LinkFabric* fabric = fabrics_.find(device_index);
-                if (fabric != nullptr) dispatch(*fabric, mad, to.lid, to);
-              },
-          .abort =
-              [this](uint32_t transaction, const roce::Address& to, const Mad& mad) {
-                const MadAgent* agent = registrations_.for_answer(uint64_t{transaction} << 32);
-                LinkFabric* fabric = agent != nullptr ? fabrics_.find(agent->device_index) : nullptr;
-                const auto path = fabric != nullptr ? fabric->path_to(to) : std::nullopt;
-                if (path) send(mad, {0, *path});
-              },
-          .on_sent = [this](const LongMessages::Sending& sending, const Mad& first,
-                            bool arrived) { on_sent(sending, first, arrived); },
-          .on_room =
-              [this] {
-                for (const auto& [number, port] : ports_) port->resume();
-              }};
-}
-
-// Closes the ports of removed links. Their programs see their sockets close.
 void MadDispatcher::links_changed(const std::vector<control::Link>& links) {
   fabrics_.links_changed(links);
   std::vector<uint64_t> gone;
@@ -100,28 +61,42 @@ void MadDispatcher::links_changed(const std::vector<control::Link>& links) {
 
 // ---- ports and agents
 
-Result<UniqueFd> MadDispatcher::open(uint32_t device_index, uid_t user, bool takes_long) {
-  if (fabrics_.find(device_index) == nullptr) return fail(ENODEV);
-  if (!quota_->allows(user)) return fail(EMFILE);
-  auto ends = control::make_socket_pair();
-  if (!ends) return fail(ends.error().code);
-  struct stat status {};
-  if (::fstat(ends->theirs.get(), &status) != 0) return fail(errno);
-  const uint64_t number = status.st_ino;
-  if (ports_.contains(number)) return fail(EAGAIN);
-  OpenPort::Owner owner{.on_datagram = [this, number](const protocol::UserMad& header,
-                                                      ConstBytes mad) { on_datagram(number, header, mad); },
-                        .has_room = [this, number] { return has_room(number); },
-                        .on_end = [this, number] { loop_.later([this, number] { close(number); }); }};
-  ports_.emplace(number,
-                 std::make_unique<OpenPort>(loop_, sockets_, user, device_index, std::move(ends->ours),
-                                            takes_long, std::move(owner), take_share(quota_, user)));
-  agent_.consider_idle();
-  return std::move(ends->theirs);
+RequestResult<protocol::MadPortReply> MadDispatcher::get_port(const Lessee&,
+                                                              const protocol::DeviceRequest& request) {
+  constexpr size_t kCapabilitiesAt = 20;
+  const LinkFabric* fabric = fabrics_.find(request.device_index);
+  if (fabric == nullptr) return refuse(ENODEV, "there is no such link");
+  const mad::Node node{&fabric->subnet.own(), 1};
+  const auto port = mad::attribute_of(fabric->subnet, node, mad::kPortInfo, 0);
+  Reply<protocol::MadPortReply> reply;
+  reply.message.lid = fabric->subnet.own().lid;
+  reply.message.sm_lid = Subnet::kSwitchLid;
+  reply.message.capabilities = load_be<uint32_t>(&port.value()[kCapabilitiesAt]);
+  return reply;
 }
 
-// Whether the program may send now. Just after the agent's start, programs wait until it knows its
-// neighbours.
+// The inode of the program's socket is the port's number.
+RequestResult<> MadDispatcher::open_port(const Lessee& client, const protocol::DeviceRequest& request) {
+  constexpr const char* kRefused = "the port cannot be opened for management datagrams";
+  if (fabrics_.find(request.device_index) == nullptr) return refuse(ENODEV, kRefused);
+  if (!quota_->allows(client.uid)) return refuse(EMFILE, kRefused);
+  auto ends = control::make_socket_pair();
+  if (!ends) return refuse(ends.error().code, kRefused);
+  struct stat status {};
+  if (::fstat(ends->theirs.get(), &status) != 0) return refuse(errno, kRefused);
+  const uint64_t number = status.st_ino;
+  if (ports_.contains(number)) return refuse(EAGAIN, kRefused);
+  const bool takes_long = (request.flags & protocol::kMadLongMessages) != 0;
+  ports_.emplace(
+      number, std::make_unique<OpenPort>(*this, number, loop_, sockets_, client.uid, request.device_index,
+                                         std::move(ends->ours), takes_long, take_share(quota_, client.uid)));
+  agent_.consider_idle();
+  Reply<> reply;
+  reply.last_fd = std::move(ends->theirs);
+  return reply;
+}
+
+// Just after the agent's start, programs wait until it knows its neighbours.
 bool MadDispatcher::has_room(uint64_t port) {
   const TimePoint settled = fabrics_.settled;
   if (MonotonicClock::now() >= settled) {
@@ -149,22 +124,46 @@ void MadDispatcher::close(uint64_t port) {
   agent_.consider_idle();
 }
 
-Result<uint32_t> MadDispatcher::add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number) {
-  const OpenPort* port = port_of(user, agent.port);
-  if (port == nullptr) return fail(EBADF);
-  if (!is_for_programs(agent.management_class, agent.oui)) return fail(EPERM);
+RequestResult<protocol::MadRegisterReply> MadDispatcher::add_agent(
+    const Lessee& client, const protocol::MadRegisterRequest& request) {
+  constexpr const char* kRefused = "no agent can be registered for these management datagrams";
+  constexpr uint32_t kKnown = protocol::kMadUserRmpp | protocol::kMadKeepsNumber;
+  if ((request.flags & ~kKnown) != 0) return refuse(EINVAL, kRefused);
+  const OpenPort* port = port_of(client.uid, request.port);
+  if (port == nullptr) return refuse(EBADF, kRefused);
+  if (!is_for_programs(request.management_class, request.oui)) return refuse(EPERM, kRefused);
+  MadAgent agent;
+  agent.port = request.port;
   agent.device_index = port->device_index();
-  return registrations_.add(agent, number);
+  agent.management_class = request.management_class;
+  agent.class_version = request.class_version;
+  agent.queue_pair = request.queue_pair;
+  agent.rmpp_version = request.rmpp_version;
+  agent.user_rmpp = (request.flags & protocol::kMadUserRmpp) != 0;
+  agent.oui = request.oui;
+  for (size_t method = 0; method < agent.methods.size(); ++method) {
+    agent.methods.set(method, (request.method_masks[method / 64] >> method % 64 & 1) != 0);
+  }
+  std::optional<uint32_t> number;
+  if ((request.flags & protocol::kMadKeepsNumber) != 0) number = request.agent;
+  const auto added = registrations_.add(agent, number);
+  if (!added) return refuse(added.error().code, kRefused);
+  Reply<protocol::MadRegisterReply> reply;
+  reply.message.agent = *added;
+  return reply;
 }
 
-Result<void> MadDispatcher::remove_agent(uid_t user, uint64_t port, uint32_t agent) {
-  OpenPort* open = port_of(user, port);
-  if (open == nullptr) return fail(EBADF);
-  waiting_.remove_agent(port, agent);
-  long_.remove_agent(port, agent);
-  if (const MadAgent* known = registrations_.find(port, agent)) long_.forget_receiver(known->transaction);
-  open->resume();
-  return registrations_.remove(port, agent);
+RequestResult<> MadDispatcher::remove_agent(const Lessee& client,
+                                            const protocol::MadRegisterRequest& request) {
+  constexpr const char* kRefused = "there is no such agent";
+  OpenPort* port = port_of(client.uid, request.port);
+  if (port == nullptr) return refuse(EBADF, kRefused);
+  waiting_.remove_agent(request.port, request.agent);
+  long_.remove_agent(request.port, request.agent);
+  const MadAgent* known = registrations_.find(request.port, request.agent);
+  if (known != nullptr) long_.forget_receiver(known->transaction);
+  port->resume();
+  return plain_reply(registrations_.remove(request.port, request.agent), kRefused);
 }
 
 // ---- datagrams from programs
@@ -224,6 +223,28 @@ void MadDispatcher::send_long(uint64_t port, const protocol::UserMad& header, co
   std::vector<std::byte> bytes(message.begin(), message.end());
   std::copy_n(first.bytes.begin(), std::min(bytes.size(), first.bytes.size()), bytes.begin());
   long_.send({port, open.user(), header, open.device_index(), byteswap(header.lid_be), to}, std::move(bytes));
+}
+
+void MadDispatcher::send_segment(const LongMessages::Sending& sending, const Mad& segment) {
+  LinkFabric* fabric = fabrics_.find(sending.device_index);
+  if (fabric == nullptr || !sending.to) return;
+  if (sending.port == kFabricsOwn) return void(take(*fabric, segment, {Subnet::kSwitchLid, {}}));
+  dispatch(*fabric, segment, sending.lid, *sending.to);
+}
+
+void MadDispatcher::reply(uint32_t device_index, const Mad& mad, const Correspondent& to) {
+  if (LinkFabric* fabric = fabrics_.find(device_index)) dispatch(*fabric, mad, to.lid, to);
+}
+
+void MadDispatcher::abort(uint32_t transaction, const roce::Address& to, const Mad& mad) {
+  const MadAgent* agent = registrations_.for_answer(uint64_t{transaction} << 32);
+  LinkFabric* fabric = agent != nullptr ? fabrics_.find(agent->device_index) : nullptr;
+  const auto path = fabric != nullptr ? fabric->path_to(to) : std::nullopt;
+  if (path) send(mad, {0, *path});
+}
+
+void MadDispatcher::resume_all() {
+  for (const auto& [number, port] : ports_) port->resume();
 }
 
 // A request whose last segment is acknowledged awaits its answer, and is not sent again.

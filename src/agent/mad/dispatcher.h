@@ -17,23 +17,70 @@
 #include "agent/mad/agents.h"
 #include "agent/mad/discovery.h"
 #include "agent/mad/long_messages.h"
-#include "agent/mad/open_port.h"
 #include "agent/sessions/client_sockets.h"
+#include "agent/sessions/session_reply.h"
+#include "agent/slots/slot_table.h"
 #include "agent/status/counter_publisher.h"
+#include "base/bytes.h"
 #include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/protocol/mad_messages.h"
+#include "control/protocol/messages.h"
 #include "management/cm/events.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 #include "management/mad/mad.h"
 
 namespace verbena::agent {
+
+class MadDispatcher;
+
+// A link's port that a program has open for management datagrams: the agent's end of the port's socket.
+// Trusts no input. For the agent's thread.
+class OpenPort {
+ public:
+  // `number`: the owner's number for the port. `takes_files`: the program supports messages of several
+  // datagrams, which come in files. `share`: what the port counts in until its socket is closed. When the
+  // program has closed its end or sent invalid input, the port calls owner.close() once, from the event loop.
+  OpenPort(MadDispatcher& owner, uint64_t number, EventLoop& loop, ClientSockets& sockets, uid_t user,
+           uint32_t device_index, UniqueFd socket, bool takes_files, QuotaShare share);
+  ~OpenPort();
+
+  uid_t user() const { return user_; }
+  uint32_t device_index() const { return device_index_; }
+  // Reads again after MadDispatcher::has_room() has returned false.
+  void resume();
+  // Sends a datagram or a message of several to the program. The message is lost if the program's socket is
+  // full, as in the kernel. A message that needs a file is also lost if the user's programs hold too many
+  // files, or the program does not support files.
+  void deliver(protocol::UserMad header, ConstBytes mad);
+
+ private:
+  // Receives one datagram. Returns false if there is none now, the owner has no room, or the port has ended.
+  bool on_readable();
+  // Passes a received message to the owner. Returns false if the message's file is invalid.
+  bool take(ConstBytes message, ClientFile file);
+  Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
+  void end();
+
+  MadDispatcher& owner_;
+  const uint64_t number_;
+  EventLoop& loop_;
+  ClientSockets& sockets_;
+  const uid_t user_;
+  const uint32_t device_index_;
+  ClientSocket socket_;
+  const bool takes_files_;
+  bool paused_ = false;
+  uint64_t ticket_ = 0;  // of the wait until a message's file may be received; 0: none
+  bool ended_ = false;
+};
 
 // Dispatches management datagrams of all classes except communication management: those that programs send,
 // and those that arrive at QP1. A datagram goes to the link's simulated subnet, which answers at once, or to
 // another host, or to a program. The program has registered for the datagram, or awaits it as an answer.
 // Handles timeouts and retries of requests, as the kernel does for its users. For the agent's thread.
-class MadDispatcher {
+class MadDispatcher : private LongMessages::Host {
  public:
   // Returns the quota of open ports for an agent that may open `descriptors`: one each.
   static constexpr Quota::Size room_with(size_t descriptors) {
@@ -43,25 +90,20 @@ class MadDispatcher {
   // REQUIRES: the references outlive this object
   MadDispatcher(EventLoop& loop, ClientSockets& sockets, uid_t own, std::string host, CmService& cm,
                 CounterPublisher& counters, AgentHost& agent);
-  MadDispatcher(const MadDispatcher&) = delete;
-  MadDispatcher& operator=(const MadDispatcher&) = delete;
 
   // Updates the subnets. Closes the ports of removed links.
   void links_changed(const std::vector<control::Link>& links);
   LinkFabrics& fabrics() { return fabrics_; }
   size_t open_ports() const { return ports_.size(); }
 
-  // Opens a port for a program and returns the program's end of its socket. The inode of that socket is the
-  // port's number. `takes_long`: the program supports messages of several datagrams. Fails with EMFILE if the
-  // user has too many ports open, or ENODEV if there is no such link.
-  Result<UniqueFd> open(uint32_t device_index, uid_t user, bool takes_long);
-  // Registers a MAD agent at a port of the user and returns the MAD agent's ID, which is `number` if given.
-  // Fails with EBADF if the user has no such port, EPERM if the class is not for programs, or as
-  // Registrations::add().
-  Result<uint32_t> add_agent(uid_t user, MadAgent agent, std::optional<uint32_t> number);
-  // Removes a MAD agent, and forgets its unanswered requests. Fails with EBADF if the user has no such port,
-  // or ENOENT if the port has no such MAD agent.
-  Result<void> remove_agent(uid_t user, uint64_t port, uint32_t agent);
+  // Carry out clients' requests about ports and MAD agents. control/protocol/mad_messages.h describes them
+  // and their errors. Also EMFILE if the user has too many ports open.
+  RequestResult<protocol::MadPortReply> get_port(const Lessee& client,
+                                                 const protocol::DeviceRequest& request);
+  RequestResult<> open_port(const Lessee& client, const protocol::DeviceRequest& request);
+  RequestResult<protocol::MadRegisterReply> add_agent(const Lessee& client,
+                                                      const protocol::MadRegisterRequest& request);
+  RequestResult<> remove_agent(const Lessee& client, const protocol::MadRegisterRequest& request);
 
   // Handles a datagram that has arrived at QP1. Returns false if the datagram has no receiver and its sender
   // may get an error. For an RMPP segment, the sender would take the error for a segment of the answer.
@@ -69,20 +111,30 @@ class MadDispatcher {
   // Records the sender of a datagram as a neighbour. Called for datagrams of communication management.
   void heard(const cm::Arrival& arrival);
 
+  // ---- for OpenPort
+  // Handles a datagram of a program, or a whole message of several. Does not destroy the port.
+  void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
+  // Returns whether the port may read another datagram now. If not, the port is resumed later.
+  bool has_room(uint64_t port);
+  // Destroys the port.
+  void close(uint64_t port);
+
  private:
+  // LongMessages::Host
+  void send_segment(const LongMessages::Sending& sending, const mad::Mad& segment) override;
+  void reply(uint32_t device_index, const mad::Mad& mad, const Correspondent& to) override;
+  void abort(uint32_t transaction, const roce::Address& to, const mad::Mad& mad) override;
+  void on_sent(const LongMessages::Sending& sending, const mad::Mad& first, bool arrived) override;
+  void resume_all() override;
+
   LinkFabric* fabric_with(const roce::Address& address, uint32_t interface_index);
   uint16_t lid_of(LinkFabric& fabric, const roce::Path& arrival);
   OpenPort* port_of(uid_t user, uint64_t port);
-  void close(uint64_t port);
-  bool has_room(uint64_t port);
-  LongMessages::Surroundings long_surroundings();
 
-  void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
   void send_single(uint64_t port, const protocol::UserMad& header, const mad::Mad& mad,
                    const std::optional<Correspondent>& to);
   void send_long(uint64_t port, const protocol::UserMad& header, const mad::Mad& first, ConstBytes message,
                  const std::optional<Correspondent>& to);
-  void on_sent(const LongMessages::Sending& sending, const mad::Mad& first, bool arrived);
   bool wait_for_answer(uint64_t port, const protocol::UserMad& header, const mad::Mad& mad,
                        const std::optional<Correspondent>& to, uint32_t retries);
   void give_back(uint64_t port, const protocol::UserMad& header, const mad::Mad& mad);

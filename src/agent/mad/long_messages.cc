@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/long_messages.h"
 
-#include <algorithm>
-#include <chrono>
-#include <iterator>
-#include <utility>
-
 namespace verbena::agent {
 namespace {
 
@@ -13,9 +8,7 @@ using mad::Mad;
 using mad::RmppKey;
 using mad::RmppSender;
 
-// Quota of messages that are being sent, in blocks. The maximum length of a message always fits.
 constexpr size_t kBlock = size_t{64} << 10;
-constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
 constexpr size_t kMaxOfPort = mad::kMaxRmppBytes;
 constexpr size_t kMaxSendingsOfPort = 256;
 // Maximum number of datagrams of one message per piece of its user's turn.
@@ -27,9 +20,6 @@ constexpr size_t blocks_of(size_t bytes) {
 
 }  // namespace
 
-LongMessages::LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings)
-    : loop_(loop), surroundings_(std::move(surroundings)), quota_(kBlocks, own) {}
-
 // ---- sending
 
 bool LongMessages::has_room(uint64_t port, uid_t user) const {
@@ -39,12 +29,12 @@ bool LongMessages::has_room(uint64_t port, uid_t user) const {
          (found->second.bytes < kMaxOfPort && found->second.messages < kMaxSendingsOfPort);
 }
 
-bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
+void LongMessages::send(Sending sending, std::vector<std::byte> message) {
   Mad first;
   std::copy_n(message.begin(), std::min(message.size(), first.bytes.size()), first.bytes.begin());
   const roce::Address other = sending.to ? sending.to->path.destination : roce::Address();
   const RmppKey key = mad::rmpp_key(sending.device_index, other, first);
-  if (sendings_.contains(key)) return false;
+  if (sendings_.contains(key)) return;
   quota_.take(sending.user, blocks_of(message.size()));
   Load& load = load_of_port_[sending.port];
   load.bytes += message.size();
@@ -57,7 +47,6 @@ bool LongMessages::send(Sending sending, std::vector<std::byte> message) {
                          .first;
   pump_later(key, entry->second);
   timer_.arm(entry->second.sender.deadline());
-  return true;
 }
 
 void LongMessages::pump_later(const RmppKey& key, Entry& entry) {
@@ -83,7 +72,7 @@ void LongMessages::pump(const RmppKey& key) {
   }
   if (entry.sender.has_next()) pump_later(key, entry);
   const Sending sending = entry.sending;
-  for (const Mad& each : segments) surroundings_.send(sending, each);
+  for (const Mad& each : segments) host_.send_segment(sending, each);
 }
 
 bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Correspondent& from) {
@@ -93,10 +82,10 @@ bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Corre
   Entry& entry = found->second;
   const auto refusal = entry.sender.on_control(mad, MonotonicClock::now());
   const bool wants_answer = entry.sending.header.timeout_ms != 0;
-  if (refusal) surroundings_.reply(device_index, *refusal, from);
+  if (refusal) host_.reply(device_index, *refusal, from);
   // The sender of a request acknowledges the last ACK, so that the answer may begin (13.6.6.3).
   if (entry.sender.state() == RmppSender::State::kDone && wants_answer) {
-    surroundings_.reply(device_index, mad::rmpp_ack(mad, 0, 1), from);
+    host_.reply(device_index, mad::rmpp_ack(mad, 0, 1), from);
   }
   timer_.arm(entry.sender.deadline());
   settle(found);
@@ -115,9 +104,9 @@ void LongMessages::settle(Map::iterator entry) {
   erase(entry);
   // The sender of a refused message is not told, as in the kernel.
   if (state != RmppSender::State::kRefused) {
-    surroundings_.on_sent(sending, first, state == RmppSender::State::kDone);
+    host_.on_sent(sending, first, state == RmppSender::State::kDone);
   }
-  surroundings_.on_room();
+  host_.resume_all();
 }
 
 LongMessages::Map::iterator LongMessages::erase(Map::const_iterator entry) {
@@ -144,7 +133,7 @@ std::optional<LongMessages::Sending> LongMessages::answered(uint32_t device_inde
   if (found == sendings_.end()) return std::nullopt;
   Sending sending = found->second.sending;
   erase(found);
-  surroundings_.on_room();
+  host_.resume_all();
   return sending;
 }
 
@@ -154,7 +143,7 @@ void LongMessages::remove_if(IsIt is_it) {
   for (auto entry = sendings_.begin(); entry != sendings_.end();) {
     entry = is_it(entry->second.sending) ? erase(entry) : std::next(entry);
   }
-  if (sendings_.size() != before) surroundings_.on_room();  // for other ports of the user
+  if (sendings_.size() != before) host_.resume_all();  // for other ports of the user
 }
 
 void LongMessages::remove_port(uint64_t port) {
@@ -170,7 +159,7 @@ void LongMessages::remove_agent(uint64_t port, uint32_t agent) {
 std::vector<std::byte> LongMessages::on_segment(const MadAgent& agent, const Mad& mad,
                                                 const Correspondent& from) {
   auto outcome = receiver_.on_data(agent.transaction, from.path.destination, mad, MonotonicClock::now());
-  if (outcome.reply) surroundings_.reply(agent.device_index, *outcome.reply, from);
+  if (outcome.reply) host_.reply(agent.device_index, *outcome.reply, from);
   timer_.arm(receiver_.deadline());
   return std::move(outcome.message);
 }
@@ -188,7 +177,7 @@ void LongMessages::forget(const MadAgent& agent, const Mad& abort, const Corresp
 void LongMessages::on_timer() {
   const TimePoint now = MonotonicClock::now();
   while (const auto due = receiver_.take_due(now)) {
-    surroundings_.abort(static_cast<uint32_t>(due->key.owner), due->key.other, due->reply);
+    host_.abort(static_cast<uint32_t>(due->key.owner), due->key.other, due->reply);
   }
   std::vector<RmppKey> due;
   for (const auto& [key, entry] : sendings_) {
@@ -200,10 +189,6 @@ void LongMessages::on_timer() {
     found->second.sender.on_deadline(now);
     settle(found);
   }
-  arm();
-}
-
-void LongMessages::arm() {
   TimePoint next = receiver_.deadline();
   for (const auto& [key, entry] : sendings_) next = std::min(next, entry.sender.deadline());
   timer_.arm(next);

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -32,29 +31,31 @@ class LongMessages {
     uint16_t lid = 0;                 // of the destination
     std::optional<Correspondent> to;  // nullopt: there is no path to the destination
   };
-  struct Surroundings {
+  // Sends datagrams, and learns how messages end. Implemented by MadDispatcher.
+  class Host {
+   public:
+    virtual ~Host() = default;
     // Sends one datagram of a message.
-    std::function<void(const Sending& sending, const mad::Mad& mad)> send;
+    virtual void send_segment(const Sending& sending, const mad::Mad& segment) = 0;
     // Sends a reply to the sender of a datagram.
-    std::function<void(uint32_t device_index, const mad::Mad& mad, const Correspondent& to)> reply;
+    virtual void reply(uint32_t device_index, const mad::Mad& mad, const Correspondent& to) = 0;
     // Sends an ABORT to the sender of a message whose reception took too long. `transaction`:
     // MadAgent::transaction of the message's receiver.
-    std::function<void(uint32_t transaction, const roce::Address& to, const mad::Mad& mad)> abort;
+    virtual void abort(uint32_t transaction, const roce::Address& to, const mad::Mad& mad) = 0;
     // Called when sending has ended. `arrived`: true if the receiver acknowledged the whole message, false if
     // it was given up after its retries. Not called after a refusal. `first`: the message's first datagram.
-    std::function<void(const Sending& sending, const mad::Mad& first, bool arrived)> on_sent;
+    virtual void on_sent(const Sending& sending, const mad::Mad& first, bool arrived) = 0;
     // Called after the sending of messages has ended: any port may have room for more.
-    std::function<void()> on_room;
+    virtual void resume_all() = 0;
   };
-  LongMessages(EventLoop& loop, uid_t own, Surroundings surroundings);
-  LongMessages(const LongMessages&) = delete;
-  LongMessages& operator=(const LongMessages&) = delete;
+  // `own`: the agent's own user. REQUIRES: the references outlive this object
+  LongMessages(EventLoop& loop, uid_t own, Host& host) : loop_(loop), host_(host), quota_(kBlocks, own) {}
 
   // Returns whether a program of the user may send one more message by that port now.
   bool has_room(uint64_t port, uid_t user) const;
-  // Starts to send a message. Returns false if a message with the same transaction ID, class and method is
-  // being sent to the same destination. REQUIRES: `message` is valid for RmppSender
-  bool send(Sending sending, std::vector<std::byte> message);
+  // Starts to send a message, unless one with the same transaction ID, class and method is being sent to the
+  // same destination. REQUIRES: `message` is valid for RmppSender
+  void send(Sending sending, std::vector<std::byte> message);
 
   // Handles an ACK, STOP or ABORT for a link. Returns false if it belongs to no message that is being sent.
   bool on_control(uint32_t device_index, const mad::Mad& mad, const Correspondent& from);
@@ -100,11 +101,12 @@ class LongMessages {
   template <class IsIt>
   void remove_if(IsIt is_it);
   void on_timer();
-  void arm();
 
   EventLoop& loop_;
-  const Surroundings surroundings_;
-  Quota quota_;  // memory of messages that are being sent, in blocks of 64 KiB
+  Host& host_;
+  // Memory of messages that are being sent, in blocks of 64 KiB. The maximum length of a message always fits.
+  static constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
+  Quota quota_;
   Map sendings_;
   std::map<uint64_t, Load> load_of_port_;
   mad::RmppReceiver receiver_;

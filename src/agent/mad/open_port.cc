@@ -1,29 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/mad/open_port.h"
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <utility>
-#include <vector>
-
-#include "base/log.h"
+#include "agent/mad/dispatcher.h"
 #include "base/sealed_file.h"
 #include "management/mad/rmpp.h"
 
 namespace verbena::agent {
 
-OpenPort::OpenPort(EventLoop& loop, ClientSockets& sockets, uid_t user, uint32_t device_index,
-                   UniqueFd socket, bool takes_files, Owner owner, QuotaShare share)
-    : loop_(loop),
+OpenPort::OpenPort(MadDispatcher& owner, uint64_t number, EventLoop& loop, ClientSockets& sockets, uid_t user,
+                   uint32_t device_index, UniqueFd socket, bool takes_files, QuotaShare share)
+    : owner_(owner),
+      number_(number),
+      loop_(loop),
       sockets_(sockets),
       user_(user),
-      files_(sockets.files()),
       device_index_(device_index),
       socket_(sockets, user, std::move(socket), ClientSockets::For::kEvents, std::move(share)),
-      takes_files_(takes_files),
-      owner_(std::move(owner)) {
+      takes_files_(takes_files) {
   loop_.watch_for(user, socket_.get(), EPOLLIN, [this](uint32_t events) {
     // A paused port reads nothing, and would not notice that its program has ended.
     if ((!paused_ && ticket_ == 0) || (events & (EPOLLHUP | EPOLLERR)) == 0) return on_readable();
@@ -40,7 +31,7 @@ OpenPort::~OpenPort() {
 bool OpenPort::on_readable() {
   if (ended_) return false;
   [[maybe_unused]] const bool counted = socket_.is_read();  // received descriptors do not count any more
-  if (!owner_.has_room()) {
+  if (!owner_.has_room(number_)) {
     paused_ = true;
     loop_.set_events(socket_.get(), 0);
     return false;
@@ -71,7 +62,7 @@ bool OpenPort::take(ConstBytes message, ClientFile file) {
   const ConstBytes mad = message.subspan(protocol::kUserMadBytes);
   if (!takes_files_) header.status = 0;
   if (!file) {
-    owner_.on_datagram(header, mad);
+    owner_.on_datagram(number_, header, mad);
     return true;
   }
   const size_t bytes = header.length > protocol::kUserMadBytes ? header.length - protocol::kUserMadBytes : 0;
@@ -81,7 +72,7 @@ bool OpenPort::take(ConstBytes message, ClientFile file) {
   std::ranges::copy(mad, whole.begin());
   if (!read_memory_file(file.get(), Bytes(whole).subspan(mad.size()))) return false;
   const UniqueFd known = file.take_trusted();
-  owner_.on_datagram(header, whole);
+  owner_.on_datagram(number_, header, whole);
   return true;
 }
 
@@ -109,7 +100,7 @@ Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes re
   if (!socket_.may_send(1)) return fail(EAGAIN);
   const auto file = write_memory_file("verbena-mad", rest);
   if (!file) return fail(file.error().code);
-  const auto theirs = files_.lease(user_, file->get(), rest.size());
+  const auto theirs = sockets_.files().lease(user_, file->get(), rest.size());
   if (!theirs) return fail(theirs.error().code);
   const int fd = theirs->get();
   return socket_.send(header_and_first, {&fd, 1});
@@ -118,7 +109,7 @@ Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes re
 void OpenPort::end() {
   if (std::exchange(ended_, true)) return;
   loop_.set_events(socket_.get(), 0);
-  owner_.on_end();
+  loop_.later([&owner = owner_, number = number_] { owner.close(number); });
 }
 
 }  // namespace verbena::agent

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/client_events.h"
 
-#include <cerrno>
-#include <utility>
-
 #include "control/model/message_socket.h"
 
 namespace verbena::agent {

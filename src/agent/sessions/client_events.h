@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <sys/types.h>
 
+#include "agent/agent_host.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_publisher.h"
 #include "agent/sessions/client_sockets.h"
@@ -44,8 +46,6 @@ class ClientEvents {
         client_(client),
         share_(std::move(share)) {}
   ~ClientEvents();
-  ClientEvents(const ClientEvents&) = delete;
-  ClientEvents& operator=(const ClientEvents&) = delete;
 
   // Creates the sockets and returns the client's end. `version`: the protocol version that both sides know.
   Result<UniqueFd> open(uint16_t version);
@@ -112,5 +112,13 @@ class ClientEvents {
   Kind traces_{protocol::MessageType::kTraceDetails, protocol::MessageType::kTraceDetailsSeen,
                protocol::kFirstVersionWithTraces, protocol::kMaxTracesUnseen};
 };
+
+// Calls a method of the session's ClientEvents. Returns false if the session does not exist or cannot get the
+// message.
+template <auto Method, class... Arguments>
+bool tell(AgentHost& agent, uint64_t session, Arguments&&... arguments) {
+  ClientEvents* const events = agent.events_of(session);
+  return events != nullptr && (events->*Method)(std::forward<Arguments>(arguments)...);
+}
 
 }  // namespace verbena::agent

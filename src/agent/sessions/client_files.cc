@@ -2,22 +2,16 @@
 #include "agent/sessions/client_files.h"
 
 #include <atomic>
-#include <cerrno>
 #include <csignal>
-#include <cstdint>
 #include <ctime>
 #include <mutex>
 #include <system_error>
-#include <vector>
 
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/detached_thread.h"
-#include "base/log.h"
 
 namespace verbena::agent {
 
@@ -56,6 +50,19 @@ class Nudge {
   timer_t timer_{};
   bool made_ = false;
 };
+
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+
+// REQUIRES: the file is open for reading only
+bool is_open_elsewhere(int file) {
+  if (::fcntl(file, F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;
+  ::fcntl(file, F_SETLEASE, F_UNLCK);
+  return false;
+}
+
+size_t blocks_of(size_t bytes) {
+  return std::max<size_t>(1, (bytes + HeldFiles::kBlockBytes - 1) / HeldFiles::kBlockBytes);
+}
 
 }  // namespace
 
@@ -174,23 +181,6 @@ void ForeignCloser::forget_idle() {
   if (users_.size() < kManyUsers) return;
   std::erase_if(users_, [](const auto& entry) { return entry.second->waiting == 0; });
 }
-
-namespace {
-
-constexpr Duration kLookInterval = std::chrono::seconds(1);
-
-// REQUIRES: the file is open for reading only
-bool is_open_elsewhere(int file) {
-  if (::fcntl(file, F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;
-  ::fcntl(file, F_SETLEASE, F_UNLCK);
-  return false;
-}
-
-size_t blocks_of(size_t bytes) {
-  return std::max<size_t>(1, (bytes + HeldFiles::kBlockBytes - 1) / HeldFiles::kBlockBytes);
-}
-
-}  // namespace
 
 // Ignores SIGIO, which the kernel sends if a process opens a file during a lease.
 HeldFiles::HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks) : loop_(loop), blocks_(blocks, own) {

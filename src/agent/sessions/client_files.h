@@ -141,8 +141,6 @@ class HeldFiles {
 
   // REQUIRES: the loop outlives this object
   HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks = kBlocks);
-  HeldFiles(const HeldFiles&) = delete;
-  HeldFiles& operator=(const HeldFiles&) = delete;
 
   // Returns whether the user's programs may hold `bytes` more. Looks for closed files first if necessary.
   bool allows(uid_t user, size_t bytes);

@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/client_sockets.h"
 
-#include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
-#include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include "base/log.h"
 #include "base/paths/users.h"
 #include "control/model/message_socket.h"
 
@@ -51,6 +41,17 @@ bool listens_for_us(int socket) {
          std::memcmp(&address, own.address(), length) == 0;
 }
 
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+
+constexpr size_t kMaxUnreadReplies = 1536;
+
+// Whether the other end has received everything or is gone. The kernel wakes this end before it frees the
+// last message, which counts as one byte for a moment.
+bool is_all_taken(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) != 0 || bytes <= 1;
+}
+
 }  // namespace
 
 UniqueFd take_passed_socket() {
@@ -65,21 +66,6 @@ UniqueFd take_passed_socket() {
     return {};
   return UniqueFd(kFirst);
 }
-
-namespace {
-
-constexpr Duration kLookInterval = std::chrono::seconds(1);
-
-constexpr size_t kMaxUnreadReplies = 1536;
-
-// Whether the other end has received everything or is gone. The kernel wakes this end before it frees the
-// last message, which counts as one byte for a moment.
-bool is_all_taken(int socket) {
-  int bytes = 0;
-  return ::ioctl(socket, SIOCOUTQ, &bytes) != 0 || bytes <= 1;
-}
-
-}  // namespace
 
 ClientSockets::ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own, Quota::Size received)
     : loop_(loop),

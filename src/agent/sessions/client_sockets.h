@@ -41,8 +41,6 @@ class ClientSockets {
   ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own,
                 Quota::Size received = ForeignCloser::room_with(descriptor_limit()));
   ~ClientSockets();
-  ClientSockets(const ClientSockets&) = delete;
-  ClientSockets& operator=(const ClientSockets&) = delete;
 
   ForeignCloser& closer() { return closer_; }
   // Returns the counter of the memory of files that were sent to clients.
@@ -121,8 +119,6 @@ class ClientSocket {
                ClientSockets::For what = ClientSockets::For::kEvents, QuotaShare share = {})
       : all_(all), user_(user), what_(what), share_(std::move(share)), socket_(std::move(socket)) {}
   ~ClientSocket();
-  ClientSocket(const ClientSocket&) = delete;
-  ClientSocket& operator=(const ClientSocket&) = delete;
 
   int get() const { return socket_.get(); }
 

@@ -1,17 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/client_table.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <utility>
-
-#include <unistd.h>
-
-#include "base/log.h"
-#include "base/paths/users.h"
 #include "base/socket_option.h"
-#include "base/time.h"
 #include "control/model/message_socket.h"
 
 namespace verbena::agent {

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/session.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <utility>
-
-#include <unistd.h>
-
-#include "agent/lack_of_memory.h"
-#include "agent/slots/process.h"
-#include "base/format.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace verbena::agent {
@@ -99,33 +88,33 @@ const Session::Request Session::kRequests[] = {
     request<&Requests::captures, &CaptureRequests::start_capture>(MessageType::kStartCapture),
     request<&Requests::captures, &CaptureRequests::get_capture_news>(MessageType::kGetCaptureNews),
     request<&Requests::status, &StatusRequests::get_cm_status>(MessageType::kGetCmStatus),
-    request<&Requests::mads, &MadRequests::get_port>(MessageType::kMadGetPort),
-    request<&Requests::mads, &MadRequests::open_port>(MessageType::kMadOpenPort),
-    request<&Requests::mads, &MadRequests::add_agent>(MessageType::kMadRegister),
-    request<&Requests::mads, &MadRequests::remove_agent>(MessageType::kMadUnregister),
+    request<&Requests::mads, &MadDispatcher::get_port>(MessageType::kMadGetPort),
+    request<&Requests::mads, &MadDispatcher::open_port>(MessageType::kMadOpenPort),
+    request<&Requests::mads, &MadDispatcher::add_agent>(MessageType::kMadRegister),
+    request<&Requests::mads, &MadDispatcher::remove_agent>(MessageType::kMadUnregister),
     request<&Requests::status, &StatusRequests::get_cm_ids>(MessageType::kGetCmIds),
     request<&Requests::links, &LinkRequests::rename_link>(MessageType::kRenameLink),
     request<&Requests::traces, &TraceRequests::get_kept_trace>(MessageType::kGetKeptTrace),
     request<&Requests::traces, &TraceRequests::get_connection_trace>(MessageType::kGetConnectionTrace),
     request<&Requests::traces, &TraceRequests::start_trace>(MessageType::kStartTrace),
-    cm_request<&IdentifierRequests::open_channel>(MessageType::kCmOpenChannel),
-    cm_request<&IdentifierRequests::close_channel>(MessageType::kCmCloseChannel),
-    cm_request<&IdentifierRequests::create>(MessageType::kCmCreateId),
-    cm_request<&IdentifierRequests::destroy, TraceCall::kDestroy>(MessageType::kCmDestroyId),
-    cm_request<&AddressRequests::bind, TraceCall::kBind>(MessageType::kCmBind),
-    cm_request<&AddressRequests::resolve_address, TraceCall::kResolveAddress>(MessageType::kCmResolveAddress),
-    cm_request<&AddressRequests::resolve_route, TraceCall::kResolveRoute>(MessageType::kCmResolveRoute),
-    cm_request<&AddressRequests::listen, TraceCall::kListen>(MessageType::kCmListen),
-    cm_request<&ConnectionRequests::connect, TraceCall::kConnect>(MessageType::kCmConnect),
-    cm_request<&ConnectionRequests::accept, TraceCall::kAccept>(MessageType::kCmAccept),
-    cm_request<&ConnectionRequests::reject, TraceCall::kReject>(MessageType::kCmReject),
-    cm_request<&ConnectionRequests::establish, TraceCall::kNotify>(MessageType::kCmEstablish),
-    cm_request<&ConnectionRequests::disconnect, TraceCall::kDisconnect>(MessageType::kCmDisconnect),
-    cm_request<&IdentifierRequests::set_option>(MessageType::kCmSetOption),
-    cm_request<&MulticastRequests::join, TraceCall::kJoin>(MessageType::kCmJoin),
-    cm_request<&MulticastRequests::leave, TraceCall::kLeave>(MessageType::kCmLeave),
-    cm_request<&IdentifierRequests::migrate>(MessageType::kCmMigrateId),
-    cm_request<&RestoreRequests::restore>(MessageType::kCmRestoreId),
+    cm_request<&ClientRequests::open_channel>(MessageType::kCmOpenChannel),
+    cm_request<&ClientRequests::close_channel>(MessageType::kCmCloseChannel),
+    cm_request<&ClientRequests::create>(MessageType::kCmCreateId),
+    cm_request<&ClientRequests::destroy, TraceCall::kDestroy>(MessageType::kCmDestroyId),
+    cm_request<&ClientRequests::bind, TraceCall::kBind>(MessageType::kCmBind),
+    cm_request<&ClientRequests::resolve_address, TraceCall::kResolveAddress>(MessageType::kCmResolveAddress),
+    cm_request<&ClientRequests::resolve_route, TraceCall::kResolveRoute>(MessageType::kCmResolveRoute),
+    cm_request<&ClientRequests::listen, TraceCall::kListen>(MessageType::kCmListen),
+    cm_request<&ClientRequests::connect, TraceCall::kConnect>(MessageType::kCmConnect),
+    cm_request<&ClientRequests::accept, TraceCall::kAccept>(MessageType::kCmAccept),
+    cm_request<&ClientRequests::reject, TraceCall::kReject>(MessageType::kCmReject),
+    cm_request<&ClientRequests::establish, TraceCall::kNotify>(MessageType::kCmEstablish),
+    cm_request<&ClientRequests::disconnect, TraceCall::kDisconnect>(MessageType::kCmDisconnect),
+    cm_request<&ClientRequests::set_option>(MessageType::kCmSetOption),
+    cm_request<&ClientRequests::join, TraceCall::kJoin>(MessageType::kCmJoin),
+    cm_request<&ClientRequests::leave, TraceCall::kLeave>(MessageType::kCmLeave),
+    cm_request<&ClientRequests::migrate>(MessageType::kCmMigrateId),
+    cm_request<&ClientRequests::restore>(MessageType::kCmRestoreId),
 };
 
 Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share)

@@ -13,7 +13,7 @@
 #include "agent/cm/client.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_publisher.h"
-#include "agent/mad/requests.h"
+#include "agent/mad/dispatcher.h"
 #include "agent/sessions/client_events.h"
 #include "agent/sessions/client_sockets.h"
 #include "agent/sessions/served_users.h"
@@ -35,7 +35,7 @@ struct Requests {
   ChannelRequests channels;
   CaptureRequests captures;
   StatusRequests status;
-  MadRequests mads;
+  MadDispatcher mads;
   TraceRequests traces;
 };
 
@@ -61,8 +61,6 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   // `share`: what the session counts in until its sockets are closed.
   Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share = {});
   ~Session() override;
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   // Answers the client's hello, if it has waited for the takeover. Called when the takeover has ended.
   void resume();

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/domain_table.h"
 
-#include <cerrno>
-#include <iterator>
-
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-
-#include "base/format.h"
 
 namespace verbena::agent {
 namespace {

@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/forwarder.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <chrono>
 #include <climits>
 #include <system_error>
-#include <utility>
 
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "adapter/net/udp/receiver.h"
 #include "adapter/net/udp/udp_port.h"
 #include "base/detached_thread.h"
 #include "base/log.h"
-#include "base/time.h"
 #include "control/model/message_socket.h"
 #include "control/protocol/messages.h"
 

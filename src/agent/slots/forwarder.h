@@ -30,8 +30,6 @@ class Forwarder {
  public:
   Forwarder();
   ~Forwarder();
-  Forwarder(const Forwarder&) = delete;
-  Forwarder& operator=(const Forwarder&) = delete;
 
   // Starts to forward datagrams from `socket` over a new Unix socket pair, and returns the receiver's end of
   // the pair. REQUIRES: the slot is not forwarded yet; the socket stays open until end()

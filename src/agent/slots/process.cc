@@ -9,13 +9,10 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/format.h"
 #include "base/socket_option.h"
@@ -50,6 +47,55 @@ int64_t boot_clock_offset_ns() {
   if (at == std::string_view::npos) return 0;  // before Linux 5.6
   std::sscanf(offsets.view().data() + at, "boottime %lld %lld", &seconds, &nanoseconds);
   return seconds * 1'000'000'000 + nanoseconds;
+}
+
+constexpr std::string_view kUnifiedGroup = "0::";
+constexpr std::string_view kFreezerGroup = ":freezer:";
+
+bool has_line(const std::string& file, std::string_view wanted) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    if (line == wanted) return true;
+  }
+  return false;
+}
+
+// Whether the process's control group is frozen. cgroups(7): version 2 has one hierarchy; in version 1 the
+// freezer is one of several.
+bool is_frozen(pid_t pid) {
+  std::ifstream groups(verbena::format("/proc/{}/cgroup", pid));
+  for (std::string line; std::getline(groups, line);) {
+    if (line.starts_with(kUnifiedGroup)) {
+      const std::string group = "/sys/fs/cgroup" + line.substr(kUnifiedGroup.size());
+      if (has_line(group + "/cgroup.events", "frozen 1")) return true;
+    }
+    const size_t freezer = line.find(kFreezerGroup);
+    if (freezer != std::string::npos) {
+      const std::string group = "/sys/fs/cgroup/freezer" + line.substr(freezer + kFreezerGroup.size());
+      if (has_line(group + "/freezer.state", "FROZEN")) return true;
+    }
+  }
+  return false;
+}
+
+namespace fs = std::filesystem;
+
+// Descriptors that one search looks at. Beyond that the holder's process stays unknown.
+constexpr size_t kMaxLinks = 65536;
+
+void append_holders(const char* table, uint16_t port, std::vector<PortHolder>& holders) {
+  std::ifstream lines(table);
+  std::string line;
+  std::getline(lines, line);  // the headings
+  while (std::getline(lines, line)) {
+    // sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...
+    unsigned local_port = 0;
+    unsigned uid = 0;
+    unsigned long inode = 0;
+    const int fields = std::sscanf(line.c_str(), " %*d: %*[0-9A-Fa-f]:%x %*s %*x %*s %*s %*x %u %*d %lu",
+                                   &local_port, &uid, &inode);
+    if (fields == 3 && local_port == port) holders.push_back({uid, inode});
+  }
 }
 
 }  // namespace
@@ -111,68 +157,11 @@ UniqueFd watch_peer(int socket, pid_t pid) {
   return watch_process(pid);
 }
 
-namespace {
-
-constexpr std::string_view kUnifiedGroup = "0::";
-constexpr std::string_view kFreezerGroup = ":freezer:";
-
-bool has_line(const std::string& file, std::string_view wanted) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
-    if (line == wanted) return true;
-  }
-  return false;
-}
-
-// Whether the process's control group is frozen. cgroups(7): version 2 has one hierarchy; in version 1 the
-// freezer is one of several.
-bool is_frozen(pid_t pid) {
-  std::ifstream groups(verbena::format("/proc/{}/cgroup", pid));
-  for (std::string line; std::getline(groups, line);) {
-    if (line.starts_with(kUnifiedGroup)) {
-      const std::string group = "/sys/fs/cgroup" + line.substr(kUnifiedGroup.size());
-      if (has_line(group + "/cgroup.events", "frozen 1")) return true;
-    }
-    const size_t freezer = line.find(kFreezerGroup);
-    if (freezer != std::string::npos) {
-      const std::string group = "/sys/fs/cgroup/freezer" + line.substr(freezer + kFreezerGroup.size());
-      if (has_line(group + "/freezer.state", "FROZEN")) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
 bool is_stopped(pid_t pid) {
   if (pid <= 0) return false;
   const char state = control::process_state(pid);
   return state == 'T' || state == 't' || is_frozen(pid);
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-// Descriptors that one search looks at. Beyond that the holder's process stays unknown.
-constexpr size_t kMaxLinks = 65536;
-
-void append_holders(const char* table, uint16_t port, std::vector<PortHolder>& holders) {
-  std::ifstream lines(table);
-  std::string line;
-  std::getline(lines, line);  // the headings
-  while (std::getline(lines, line)) {
-    // sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...
-    unsigned local_port = 0;
-    unsigned uid = 0;
-    unsigned long inode = 0;
-    const int fields = std::sscanf(line.c_str(), " %*d: %*[0-9A-Fa-f]:%x %*s %*x %*s %*s %*x %u %*d %lu",
-                                   &local_port, &uid, &inode);
-    if (fields == 3 && local_port == port) holders.push_back({uid, inode});
-  }
-}
-
-}  // namespace
 
 std::vector<PortHolder> holders_of_port(uint16_t port) {
   std::vector<PortHolder> holders;
@@ -208,23 +197,15 @@ std::string describe_holder(const PortHolder& holder, const std::function<bool()
                          holder.uid);
 }
 
-PortHolderSearch::PortHolderSearch(Search search) : search_(std::move(search)) {}
-
-PortHolderSearch::~PortHolderSearch() {
-  ends_ = true;
-  if (thread_.joinable()) thread_.join();
-}
-
 void PortHolderSearch::begin(uint16_t port) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(goes_on_, true)) return;
     found_.reset();
   }
-  if (thread_.joinable()) thread_.join();  // it has come to its end
   try {
-    thread_ = std::thread([this, port] {
-      std::string found = search_(port, [this] { return !ends_; });
+    thread_ = std::jthread([this, port](const std::stop_token& stop) {
+      std::string found = search_(port, [&] { return !stop.stop_requested(); });
       const std::lock_guard lock(mutex_);
       found_ = std::move(found);
       goes_on_ = false;

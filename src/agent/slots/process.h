@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -71,11 +70,8 @@ class PortHolderSearch {
  public:
   // Returns describe_holder() of the port's first holder, or an empty string if there is none.
   using Search = std::function<std::string(uint16_t port, const std::function<bool()>& may_go_on)>;
-  explicit PortHolderSearch(Search search = look);
-  // Cancels a running search, and waits for its thread.
-  ~PortHolderSearch();
-  PortHolderSearch(const PortHolderSearch&) = delete;
-  PortHolderSearch& operator=(const PortHolderSearch&) = delete;
+  // The destructor cancels a running search, and waits for its thread.
+  explicit PortHolderSearch(Search search = look) : search_(std::move(search)) {}
 
   // Begins a search, unless one is running.
   void begin(uint16_t port);
@@ -87,12 +83,11 @@ class PortHolderSearch {
 
  private:
   const Search search_;
-  std::thread thread_;
-  std::atomic<bool> ends_ = false;
   std::mutex mutex_;
   std::condition_variable is_done_;
   bool goes_on_ = false;              // under the mutex
   std::optional<std::string> found_;  // under the mutex
+  std::jthread thread_;
 };
 
 }  // namespace verbena::agent

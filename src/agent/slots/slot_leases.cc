@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/slot_leases.h"
 
-#include <cerrno>
-#include <utility>
-
-#include "wire/roce/qpn.h"
-
 namespace verbena::agent {
 
 Orphans::~Orphans() {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/slot_requests.h"
 
-#include <cerrno>
-
 #include "agent/sessions/client_events.h"
 #include "base/text.h"
 #include "control/model/message_socket.h"
@@ -61,16 +59,11 @@ RequestResult<> SlotRequests::return_slot(const Lessee& client, const protocol::
                      "the slot is not leased to this process");
 }
 
-bool ChannelRequests::tell(uint64_t session, control::SlotChannel channel, uid_t other) {
-  ClientEvents* const events = agent_.events_of(session);
-  return events != nullptr && events->tell_channel(std::move(channel), other);
-}
-
 void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
   auto end = join(session, own_slot, peer_slot);
   control::SlotChannel answer{own_slot, peer_slot, true, end ? 0 : end.error().code, {}};
   if (end) answer.socket = std::move(*end);
-  tell(session, std::move(answer), slots_.user_of(peer_slot));
+  tell<&ClientEvents::tell_channel>(agent_, session, std::move(answer), slots_.user_of(peer_slot));
 }
 
 // Returns the requester's end, and sends the other end to the peer's session. An end that no process gets is
@@ -81,9 +74,9 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
   if (!peer) return fail(peer.error().code);
   auto ends = control::make_socket_pair();
   if (!ends) return fail(EAGAIN);
-  const bool told =
-      tell(*peer, {peer_slot, own_slot, false, 0, std::move(ends->theirs)}, slots_.user_of(own_slot));
-  if (!told) return fail(EAGAIN);
+  control::SlotChannel channel{peer_slot, own_slot, false, 0, std::move(ends->theirs)};
+  if (!tell<&ClientEvents::tell_channel>(agent_, *peer, std::move(channel), slots_.user_of(own_slot)))
+    return fail(EAGAIN);
   return std::move(ends->ours);
 }
 
@@ -112,17 +105,13 @@ RequestResult<> DomainRequests::close_domain(const Lessee& client, const protoco
   return plain_reply(domains_.close(client.session, request.domain), "no such XRC domain is open");
 }
 
-bool DomainRequests::tell(uint64_t session, control::DomainPeer peer, uid_t other) {
-  ClientEvents* const events = agent_.events_of(session);
-  return events != nullptr && events->tell_peer(std::move(peer), other);
-}
-
 void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot) {
   const auto own_slot = domains_.slot_of(session, name);
   const auto owner = domains_.find(session, name, slot);
   const uid_t other = slots_.user_of(slot);
   const auto answer = [&](int error, UniqueFd end = {}) {
-    tell(session, {name, slot, true, error, std::move(end)}, other);
+    control::DomainPeer peer{name, slot, true, error, std::move(end)};
+    tell<&ClientEvents::tell_peer>(agent_, session, std::move(peer), other);
   };
   if (!own_slot || !owner) {
     // A process from before the agent's restart may have the domain open and not have reconnected yet.
@@ -133,7 +122,8 @@ void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot
   if (!ends) return answer(EAGAIN);
   // An end that no process gets is closed here, and the other process notices.
   const uid_t asker = slots_.user_of(*own_slot);
-  const bool told = tell(owner->session, {owner->name, *own_slot, false, 0, std::move(ends->theirs)}, asker);
+  control::DomainPeer peer{owner->name, *own_slot, false, 0, std::move(ends->theirs)};
+  const bool told = tell<&ClientEvents::tell_peer>(agent_, owner->session, std::move(peer), asker);
   told ? answer(0, std::move(ends->ours)) : answer(EAGAIN);
 }
 

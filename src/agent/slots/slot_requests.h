@@ -50,9 +50,6 @@ class ChannelRequests {
   // to reconnect, EOPNOTSUPP if the process's library has no channels.
   Result<uint64_t> session_with(uint32_t slot) const;
   Result<UniqueFd> join(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
-  // Sends a session its end of a channel, or an errno. `other` is the user of the other slot. Returns false
-  // if the session does not exist or cannot get the message.
-  bool tell(uint64_t session, control::SlotChannel channel, uid_t other);
 
   const SlotLeases& slots_;
   AgentHost& agent_;
@@ -74,10 +71,6 @@ class DomainRequests {
   void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);
 
  private:
-  // Sends a session its end of a socket pair with another process, or an errno. That process belongs to the
-  // user `other`. Returns false if the session does not exist or cannot get the message.
-  bool tell(uint64_t session, control::DomainPeer peer, uid_t other);
-
   DomainTable& domains_;
   const SlotLeases& slots_;
   AgentHost& agent_;

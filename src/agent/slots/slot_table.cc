@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/slot_table.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstddef>
-
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/sealed_file.h"

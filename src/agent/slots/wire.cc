@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/wire.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <iterator>
-#include <mutex>
-#include <span>
 #include <system_error>
-#include <utility>
 
-#include <netinet/in.h>
 #include <pthread.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "adapter/net/udp/peer_filter.h"
 #include "adapter/net/udp/udp_port.h"
@@ -31,63 +21,6 @@ namespace {
 constexpr size_t kStack = 256 << 10;
 constexpr auto kPatience = std::chrono::milliseconds(50);
 
-}  // namespace
-
-struct SocketCalls::Work {
-  std::mutex mutex;
-  std::condition_variable progress;
-  // Under the mutex
-  std::deque<Call> next;
-  bool at_work = false;  // a thread runs
-  bool is_late = false;  // a call took longer than kPatience
-  uint64_t asked = 0;    // calls so far
-  uint64_t made = 0;
-};
-
-SocketCalls::SocketCalls() : work_(std::make_shared<Work>()) {}
-
-void* SocketCalls::run(void* argument) {
-  const std::unique_ptr<std::shared_ptr<Work>> owned(static_cast<std::shared_ptr<Work>*>(argument));
-  Work& work = **owned;
-  ::pthread_setname_np(::pthread_self(), "verbena-sockets");
-  std::unique_lock lock(work.mutex);
-  while (!work.next.empty()) {
-    {
-      const Call call = std::move(work.next.front());
-      work.next.pop_front();
-      lock.unlock();
-      call();
-    }
-    lock.lock();
-    ++work.made;
-    if (work.next.empty()) work.is_late = false;
-    work.progress.notify_all();
-  }
-  work.at_work = false;
-  return nullptr;
-}
-
-size_t SocketCalls::waiting() const {
-  const std::lock_guard lock(work_->mutex);
-  return static_cast<size_t>(work_->asked - work_->made);
-}
-
-void SocketCalls::make(Call call) {
-  std::unique_lock lock(work_->mutex);
-  work_->next.push_back(std::move(call));
-  const uint64_t number = ++work_->asked;
-  if (!work_->at_work) {
-    auto argument = std::make_unique<std::shared_ptr<Work>>(work_);
-    work_->at_work = start_detached_thread(run, argument.get(), kStack);
-    if (!work_->at_work) return log_warning("no thread can be started: a socket is not set up for now");
-    argument.release();  // owned by the thread now
-  }
-  if (work_->is_late) return;
-  work_->is_late = !work_->progress.wait_for(lock, kPatience, [&] { return work_->made >= number; });
-}
-
-namespace {
-
 // Returns 0 if no socket is bound to the port, else the errno. A socket without SO_REUSEPORT shares the port
 // with none.
 int try_exclusive_bind(uint16_t port) {
@@ -98,18 +31,13 @@ int try_exclusive_bind(uint16_t port) {
     socket.reset(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   }
   if (!socket) return errno;
-  sockaddr_in6 any6{};
-  any6.sin6_family = AF_INET6;
-  any6.sin6_port = htons(port);
-  sockaddr_in any4{};
-  any4.sin_family = AF_INET;
-  any4.sin_port = htons(port);
+  sockaddr_in6 any{};  // the port is at the same offset in both kinds of address
+  any.sin6_family = static_cast<sa_family_t>(family);
+  any.sin6_port = htons(port);
+  const socklen_t length = family == AF_INET6 ? sizeof any : sizeof(sockaddr_in);
   const int no = 0;
   if (family == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-  const int bound = family == AF_INET6
-                        ? ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any6), sizeof any6)
-                        : ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any4), sizeof any4);
-  return bound == 0 ? 0 : errno;
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), length) == 0 ? 0 : errno;
 }
 
 uint64_t cookie_of(int socket) {
@@ -189,6 +117,59 @@ std::vector<net::GuardedLink> guarded_links(const std::vector<control::Link>& li
 }
 
 }  // namespace
+
+struct SocketCalls::Work {
+  std::mutex mutex;
+  std::condition_variable progress;
+  // Under the mutex
+  std::deque<Call> next;
+  bool at_work = false;  // a thread runs
+  bool is_late = false;  // a call took longer than kPatience
+  uint64_t asked = 0;    // calls so far
+  uint64_t made = 0;
+};
+
+SocketCalls::SocketCalls() : work_(std::make_shared<Work>()) {}
+
+void* SocketCalls::run(void* argument) {
+  const std::unique_ptr<std::shared_ptr<Work>> owned(static_cast<std::shared_ptr<Work>*>(argument));
+  Work& work = **owned;
+  ::pthread_setname_np(::pthread_self(), "verbena-sockets");
+  std::unique_lock lock(work.mutex);
+  while (!work.next.empty()) {
+    {
+      const Call call = std::move(work.next.front());
+      work.next.pop_front();
+      lock.unlock();
+      call();
+    }
+    lock.lock();
+    ++work.made;
+    if (work.next.empty()) work.is_late = false;
+    work.progress.notify_all();
+  }
+  work.at_work = false;
+  return nullptr;
+}
+
+size_t SocketCalls::waiting() const {
+  const std::lock_guard lock(work_->mutex);
+  return static_cast<size_t>(work_->asked - work_->made);
+}
+
+void SocketCalls::make(Call call) {
+  std::unique_lock lock(work_->mutex);
+  work_->next.push_back(std::move(call));
+  const uint64_t number = ++work_->asked;
+  if (!work_->at_work) {
+    auto argument = std::make_unique<std::shared_ptr<Work>>(work_);
+    work_->at_work = start_detached_thread(run, argument.get(), kStack);
+    if (!work_->at_work) return log_warning("no thread can be started: a socket is not set up for now");
+    argument.release();  // owned by the thread now
+  }
+  if (work_->is_late) return;
+  work_->is_late = !work_->progress.wait_for(lock, kPatience, [&] { return work_->made >= number; });
+}
 
 void Wire::open() {
   if (const int error = try_exclusive_bind(port_); error != 0) {

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/counter_publisher.h"
 
-#include <chrono>
-#include <string>
-#include <utility>
-
 #include <fcntl.h>
-
-#include "base/log.h"
-#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 

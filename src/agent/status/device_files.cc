@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/status/device_files.h"
-
-#include <algorithm>
-#include <utility>
-
-#include "base/bytes.h"
+#include "agent/status/state_tree.h"
 #include "base/format.h"
 #include "control/model/device_counters.h"
 #include "management/mad/subnet.h"

@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/kept_traces.h"
 
-#include <array>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <map>
-#include <set>
-#include <utility>
-
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "agent/cm/connection_trace.h"
 #include "agent/own_process.h"
@@ -23,7 +13,6 @@
 #include "base/sealed_file.h"
 #include "base/socket_option.h"
 #include "base/text.h"
-#include "control/protocol/messages.h"
 #include "control/protocol/status_page.h"
 #include "control/protocol/trace_ring.h"
 #include "observe/trace/reader.h"
@@ -55,6 +44,60 @@ size_t used_bytes(int file, size_t ring) {
   if (::pread(file, &written, sizeof written, at) != sizeof written || written == 0) return 0;
   const size_t entries = std::min<uint64_t>(written, protocol::kTraceEntries);
   return offsetof(TraceRing, entries) + entries * sizeof(protocol::TraceEntry);
+}
+
+constexpr uint64_t kMagic = 0x7665726265'6c7401;  // "verbe", "lt", layout 1
+constexpr size_t kBootIdBytes = 40;
+constexpr size_t kHeadBytes = 4096;  // a block, so that holes stay holes
+constexpr size_t kStride = kHeadBytes + (sizeof(protocol::TraceRings) + 4095) / 4096 * 4096;
+constexpr size_t kMaxRecords = 64;
+
+// Header of a slot's record. The rings follow kHeadBytes after its start.
+struct Head {
+  uint64_t magic;
+  char boot[kBootIdBytes];     // boot ID: times are comparable only within one boot
+  uint64_t network_namespace;  // unique, unlike the inode number in the file's name
+  uint64_t process;
+  int64_t ended_at;  // CLOCK_MONOTONIC, nanoseconds
+  int32_t pid;
+  uint32_t uid;
+  uint32_t slot;
+  uint32_t in_order;
+  char program[protocol::kProgramBytes];
+};
+static_assert(sizeof(Head) <= kHeadBytes);
+
+void store_boot_id(char (&text)[kBootIdBytes]) {
+  const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  if (!file) return;
+  [[maybe_unused]] const auto got = ::read(file.get(), text, kBootIdBytes - 1);
+}
+
+// Returns a header with the fields that all records of one file share.
+Head common_head() {
+  Head head{};
+  head.magic = kMagic;
+  store_boot_id(head.boot);
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (socket) head.network_namespace = network_namespace_of(socket.get());
+  return head;
+}
+
+bool is_of_here(const Head& head, const Head& common) {
+  return head.magic == common.magic && head.network_namespace == common.network_namespace &&
+         std::memcmp(head.boot, common.boot, sizeof head.boot) == 0;
+}
+
+Head head_of(const KeptTraces::Kept& kept, const Head& common) {
+  Head head = common;
+  head.process = kept.process;
+  head.ended_at = kept.ended.time_since_epoch().count();
+  head.pid = kept.pid;
+  head.uid = kept.uid;
+  head.slot = kept.slot;
+  head.in_order = kept.in_order ? 1 : 0;
+  store_text(head.program, kept.program);
+  return head;
 }
 
 }  // namespace
@@ -159,64 +202,6 @@ void KeptTraces::forget_one() {
   if (victim == kept_.end()) victim = std::ranges::find(kept_, most, &Kept::uid);
   kept_.erase(victim);
 }
-
-namespace {
-
-constexpr uint64_t kMagic = 0x7665726265'6c7401;  // "verbe", "lt", layout 1
-constexpr size_t kBootIdBytes = 40;
-constexpr size_t kHeadBytes = 4096;  // a block, so that holes stay holes
-constexpr size_t kStride = kHeadBytes + (sizeof(protocol::TraceRings) + 4095) / 4096 * 4096;
-constexpr size_t kMaxRecords = 64;
-
-// Header of a slot's record. The rings follow kHeadBytes after its start.
-struct Head {
-  uint64_t magic;
-  char boot[kBootIdBytes];     // boot ID: times are comparable only within one boot
-  uint64_t network_namespace;  // unique, unlike the inode number in the file's name
-  uint64_t process;
-  int64_t ended_at;  // CLOCK_MONOTONIC, nanoseconds
-  int32_t pid;
-  uint32_t uid;
-  uint32_t slot;
-  uint32_t in_order;
-  char program[protocol::kProgramBytes];
-};
-static_assert(sizeof(Head) <= kHeadBytes);
-
-void store_boot_id(char (&text)[kBootIdBytes]) {
-  const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  if (!file) return;
-  [[maybe_unused]] const auto got = ::read(file.get(), text, kBootIdBytes - 1);
-}
-
-// Returns a header with the fields that all records of one file share.
-Head common_head() {
-  Head head{};
-  head.magic = kMagic;
-  store_boot_id(head.boot);
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (socket) head.network_namespace = network_namespace_of(socket.get());
-  return head;
-}
-
-bool is_of_here(const Head& head, const Head& common) {
-  return head.magic == common.magic && head.network_namespace == common.network_namespace &&
-         std::memcmp(head.boot, common.boot, sizeof head.boot) == 0;
-}
-
-Head head_of(const KeptTraces::Kept& kept, const Head& common) {
-  Head head = common;
-  head.process = kept.process;
-  head.ended_at = kept.ended.time_since_epoch().count();
-  head.pid = kept.pid;
-  head.uid = kept.uid;
-  head.slot = kept.slot;
-  head.in_order = kept.in_order ? 1 : 0;
-  store_text(head.program, kept.program);
-  return head;
-}
-
-}  // namespace
 
 std::string left_traces_path() {
   const std::string state = paths::state_directory_for(paths::own_user());

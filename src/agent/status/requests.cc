@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/requests.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <iterator>
-#include <memory>
-#include <span>
-
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "agent/sessions/client_events.h"
-#include "base/format.h"
 #include "base/sealed_file.h"
 #include "base/text.h"
 #include "observe/capture/ring_file.h"
@@ -20,6 +11,8 @@
 namespace verbena::agent {
 
 namespace {
+
+using protocol::CaptureNewsReply;
 
 constexpr const char* kNoList = "the list of identifiers cannot be made";
 // Number of identifiers listed per piece of work in a user's turn.
@@ -68,6 +61,21 @@ class CmIdFile {
   UniqueFd theirs_;
   off_t end_ = 0;
 };
+
+// Maximum number of unfetched news, each with a ring, beside the leased slots.
+constexpr size_t kMaxNews = 4096;
+// From this number of unfetched news on, slots that have come and gone in the meantime are dropped. A ring
+// takes two megabytes, and a process can take and return slots without end.
+constexpr size_t kMuchNews = 256;
+
+// Maximum number of processes that one session may trace.
+constexpr size_t kMaxOfSession = 16;
+
+// Returns the second number of the first pair that begins with `begins_with`.
+std::optional<uint64_t> first_of(const std::set<std::pair<uint64_t, uint64_t>>& pairs, uint64_t begins_with) {
+  const auto found = pairs.lower_bound({begins_with, 0});
+  return found != pairs.end() && found->first == begins_with ? std::optional(found->second) : std::nullopt;
+}
 
 }  // namespace
 
@@ -143,18 +151,6 @@ SlicedResult<protocol::CmIdsReply> StatusRequests::get_cm_ids(const Lessee& clie
   };
 }
 
-namespace {
-
-using protocol::CaptureNewsReply;
-
-// Maximum number of unfetched news, each with a ring, beside the leased slots.
-constexpr size_t kMaxNews = 4096;
-// From this number of unfetched news on, slots that have come and gone in the meantime are dropped. A ring
-// takes two megabytes, and a process can take and return slots without end.
-constexpr size_t kMuchNews = 256;
-
-}  // namespace
-
 RequestResult<> CaptureRequests::start_capture(const Lessee& client,
                                                const protocol::StartCaptureRequest& request) {
   if (client.uid != 0 && client.uid != ::geteuid()) {
@@ -183,11 +179,6 @@ RequestResult<CaptureNewsReply> CaptureRequests::get_capture_news(const Lessee& 
   reply.message = given_.message;
   if (given_.ring) reply.fds = {given_.ring.get(), given_.page.get()};
   return reply;
-}
-
-bool CaptureRequests::tell(uint64_t session, control::SlotCapture capture) {
-  ClientEvents* const events = agent_.events_of(session);
-  return events != nullptr && events->tell_capture(std::move(capture));
 }
 
 bool CaptureRequests::wants(const LeasedSlot& slot) const {
@@ -230,7 +221,9 @@ Result<void> CaptureRequests::hand_ring(const LeasedSlot& slot, News& news) {
   if (!ring) return fail(ring.error().code);
   UniqueFd theirs(::fcntl(ring->get(), F_DUPFD_CLOEXEC, 0));
   if (!theirs) return fail(errno);
-  if (!tell(slot.lessee.session, {slot.index, std::move(theirs)})) return fail(EAGAIN);
+  control::SlotCapture capture{slot.index, std::move(theirs)};
+  if (!tell<&ClientEvents::tell_capture>(agent_, slot.lessee.session, std::move(capture)))
+    return fail(EAGAIN);
   news.ring = std::move(*ring);
   return {};
 }
@@ -255,23 +248,11 @@ void CaptureRequests::end(uint32_t slot) {
 void CaptureRequests::session_went(uint64_t session) {
   if (!capturer_ || capturer_->session != session) return;
   capturer_.reset();
-  for (const auto& [slot, owner] : std::exchange(captured_, {})) tell(owner, {slot, {}});
+  for (const auto& [slot, owner] : std::exchange(captured_, {}))
+    tell<&ClientEvents::tell_capture>(agent_, owner, control::SlotCapture{slot, {}});
   news_.clear();
   given_ = News();
 }
-
-namespace {
-
-// Maximum number of processes that one session may trace.
-constexpr size_t kMaxOfSession = 16;
-
-// Returns the second number of the first pair that begins with `begins_with`.
-std::optional<uint64_t> first_of(const std::set<std::pair<uint64_t, uint64_t>>& pairs, uint64_t begins_with) {
-  const auto found = pairs.lower_bound({begins_with, 0});
-  return found != pairs.end() && found->first == begins_with ? std::optional(found->second) : std::nullopt;
-}
-
-}  // namespace
 
 RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
     const Lessee& client, const protocol::KeptTraceRequest& request) {
@@ -337,17 +318,12 @@ RequestResult<> TraceRequests::start_trace(const Lessee& client, const protocol:
   if (wanted_by(client.session) >= kMaxOfSession) {
     return refuse(ENOSPC, "one connection to the agent has as many processes traced as it may");
   }
-  if (!is_wanted(process->session) && !tell(process->session, true)) {
+  if (!is_wanted(process->session) && !tell<&ClientEvents::tell_trace>(agent_, process->session, true)) {
     return refuse(EAGAIN, "the process does not read what the agent tells it");
   }
   wanted_.emplace(client.session, process->session);
   wanting_.emplace(process->session, client.session);
   return Reply<>();
-}
-
-bool TraceRequests::tell(uint64_t session, bool on) {
-  ClientEvents* const events = agent_.events_of(session);
-  return events != nullptr && events->tell_trace(on);
 }
 
 bool TraceRequests::is_wanted(uint64_t process) const {
@@ -364,7 +340,7 @@ void TraceRequests::session_went(uint64_t session) {
   while (const auto process = first_of(wanted_, session)) {
     wanted_.erase({session, *process});
     wanting_.erase({*process, session});
-    if (*process != session && !is_wanted(*process)) tell(*process, false);
+    if (*process != session && !is_wanted(*process)) tell<&ClientEvents::tell_trace>(agent_, *process, false);
   }
   while (const auto client = first_of(wanting_, session)) {
     wanting_.erase({session, *client});

@@ -95,9 +95,6 @@ class CaptureRequests {
   void begin(const LeasedSlot& slot);
   Result<void> hand_ring(const LeasedSlot& slot, News& news);
   void end(uint32_t slot);
-  // Sends a session the ring of its slot, or no ring when the capture ends. Returns false if the session does
-  // not exist or cannot get the message.
-  bool tell(uint64_t session, control::SlotCapture capture);
 
   const SlotLeases& slots_;
   AgentHost& agent_;
@@ -129,9 +126,6 @@ class TraceRequests {
   void session_went(uint64_t session);
 
  private:
-  // Tells a session's process to start or stop tracing each request and packet. Returns false if the session
-  // does not exist or cannot get the message.
-  bool tell(uint64_t session, bool on);
   bool is_wanted(uint64_t process) const;
   size_t wanted_by(uint64_t client) const;
 

@@ -2,16 +2,17 @@
 #include "agent/status/state_sweeper.h"
 
 #include <charconv>
+#include <condition_variable>
 #include <exception>
 #include <filesystem>
+#include <mutex>
+#include <stop_token>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "agent/status/kept_traces.h"
 #include "agent/takeover/agent_name.h"
@@ -76,6 +77,36 @@ bool is_own_directory(const fs::path& path) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
+// Renames a directory that is about to be removed. Holds its agent lock meanwhile, so that no agent starts
+// there (AgentName). Nothing if an agent has started, or the file system fails.
+std::optional<std::string> take_name_from(const std::string& directory) {
+  const std::string file = AgentName::lock_file_in(directory);
+  const UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+  return set_aside(directory);
+}
+
+// Removes one entry if it is unused. Checks the namespace again under the lock, because another namespace may
+// have the number by now.
+bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
+           const std::function<std::set<uint64_t>()>& living, const std::function<bool()>& is_over) {
+  const std::string name = path.filename();
+  if (const auto left = number_of_file(name)) {
+    return !alive.contains(*left) && is_older_than(path, kLongestLeft) && ::unlink(path.c_str()) == 0;
+  }
+  const bool nobodys = is_of_nobody(name);
+  const auto number = number_of(name);
+  const auto may_be_removed = [&](const std::set<uint64_t>& used) {
+    return nobodys || (number && !used.contains(*number));
+  };
+  if (!may_be_removed(alive) || !is_own_directory(path)) return false;
+  const bool is_mirrors = name.ends_with(paths::kMirrorSuffix);
+  const UniqueFd lock = is_mirrors ? lock_mirror_directory(path) : lock_state_directory(path);
+  if (!lock || !may_be_removed(living())) return false;
+  const auto removed = nobodys ? path.string() : take_name_from(path);
+  return removed && remove_by_and_by(*removed, is_over);
+}
+
 }  // namespace
 
 UniqueFd lock_state_directory(const std::string& directory) {
@@ -120,40 +151,6 @@ bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_o
   return true;
 }
 
-namespace {
-
-// Renames a directory that is about to be removed. Holds its agent lock meanwhile, so that no agent starts
-// there (AgentName). Nothing if an agent has started, or the file system fails.
-std::optional<std::string> take_name_from(const std::string& directory) {
-  const std::string file = AgentName::lock_file_in(directory);
-  const UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
-  return set_aside(directory);
-}
-
-// Removes one entry if it is unused. Checks the namespace again under the lock, because another namespace may
-// have the number by now.
-bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
-           const std::function<std::set<uint64_t>()>& living, const std::function<bool()>& is_over) {
-  const std::string name = path.filename();
-  if (const auto left = number_of_file(name)) {
-    return !alive.contains(*left) && is_older_than(path, kLongestLeft) && ::unlink(path.c_str()) == 0;
-  }
-  const bool nobodys = is_of_nobody(name);
-  const auto number = number_of(name);
-  const auto may_be_removed = [&](const std::set<uint64_t>& used) {
-    return nobodys || (number && !used.contains(*number));
-  };
-  if (!may_be_removed(alive) || !is_own_directory(path)) return false;
-  const bool is_mirrors = name.ends_with(paths::kMirrorSuffix);
-  const UniqueFd lock = is_mirrors ? lock_mirror_directory(path) : lock_state_directory(path);
-  if (!lock || !may_be_removed(living())) return false;
-  const auto removed = nobodys ? path.string() : take_name_from(path);
-  return removed && remove_by_and_by(*removed, is_over);
-}
-
-}  // namespace
-
 size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,
                                const std::function<bool()>& is_over) {
   const std::set<uint64_t> alive = living();
@@ -169,37 +166,24 @@ size_t sweep_state_directories(const std::string& home, const std::function<std:
   return removed;
 }
 
-StateSweeper::StateSweeper(std::string home, Duration delay) : home_(std::move(home)) {
+std::jthread sweep_later(std::string home, Duration delay) {
+  const auto run = [home = std::move(home), delay](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait_for(lock, stop, delay, [] { return false; });
+    const auto is_over = [&] { return stop.stop_requested(); };
+    if (is_over()) return;
+    try {
+      sweep_state_directories(home, living_network_namespaces, is_over);
+    } catch (const std::exception& error) {
+      log_warning("the state directories of agents that are gone stay: {}", error.what());
+    }
+  };
   try {
-    thread_ = std::thread([this, delay] { run(delay); });
+    return std::jthread(run);
   } catch (const std::system_error& error) {
     log_warning("the state directories of agents that are gone stay: no thread: {}", error.what());
-  }
-}
-
-StateSweeper::~StateSweeper() {
-  {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-  }
-  ends_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-bool StateSweeper::is_over() {
-  const std::lock_guard lock(mutex_);
-  return over_;
-}
-
-void StateSweeper::run(Duration delay) {
-  {
-    std::unique_lock lock(mutex_);
-    if (ends_.wait_for(lock, delay, [this] { return over_; })) return;
-  }
-  try {
-    sweep_state_directories(home_, living_network_namespaces, [this] { return is_over(); });
-  } catch (const std::exception& error) {
-    log_warning("the state directories of agents that are gone stay: {}", error.what());
+    return {};
   }
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -49,25 +47,8 @@ std::set<uint64_t> living_network_namespaces();
 size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,
                                const std::function<bool()>& is_over);
 
-// Calls sweep_state_directories() once, `delay` after construction. Uses a thread of its own, so that clients
-// do not wait.
-class StateSweeper {
- public:
-  StateSweeper(std::string home, Duration delay);
-  // Stops the sweep. Waits until the removal of the current file is complete.
-  ~StateSweeper();
-  StateSweeper(const StateSweeper&) = delete;
-  StateSweeper& operator=(const StateSweeper&) = delete;
-
- private:
-  void run(Duration delay);
-  bool is_over();
-
-  const std::string home_;
-  std::mutex mutex_;
-  std::condition_variable ends_;
-  bool over_ = false;
-  std::thread thread_;
-};
+// Returns a thread that calls sweep_state_directories() once, after `delay`, so that clients do not wait. The
+// thread's destructor stops the sweep, and waits until the removal of the current file is complete.
+std::jthread sweep_later(std::string home, Duration delay);
 
 }  // namespace verbena::agent

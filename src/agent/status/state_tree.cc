@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/state_tree.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/inotify.h>
-#include <unistd.h>
 
 #include "agent/status/state_sweeper.h"
 #include "base/format.h"
@@ -99,6 +94,9 @@ void write_folder(const std::string& at, const Folder& folder) {
 bool exchange(const std::string& one, const std::string& other) {
   return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
+
+// Interval between retries: a full file system may have room again.
+constexpr Duration kRetryInterval = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -284,13 +282,6 @@ void StateTree::remove_strangers(const std::string& path, const std::vector<std:
   // Renames each folder as a whole, so that it disappears at once.
   for (const fs::path& stranger : strangers) fs::rename(stranger, spare_path());
 }
-
-namespace {
-
-// Interval between retries: a full file system may have room again.
-constexpr Duration kRetryInterval = std::chrono::seconds(1);
-
-}  // namespace
 
 StateWriter::StateWriter(std::string directory) : tree_(std::move(directory)) {
   try {

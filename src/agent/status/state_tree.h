@@ -13,13 +13,37 @@
 #include <thread>
 #include <vector>
 
-#include "agent/status/device_files.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
 
 namespace verbena::agent {
+
+// A file or symbolic link to be created in a new folder.
+struct FolderEntry {
+  std::string path;  // relative to the folder
+  std::string text;  // the content, or the link's target
+  bool is_link = false;
+};
+using Folder = std::vector<FolderEntry>;
+
+// The functions below return the sysfs files of RDMA devices, in the kernel's formats
+// (drivers/infiniband/core/sysfs.c and sw/rxe; Documentation/ABI/stable/sysfs-class-infiniband). They do no
+// I/O.
+
+// Returns the folder of a link's hardware device, as under /sys/devices. The folder contains the class
+// devices infiniband/<link>, infiniband_verbs/<uverbs_name>, infiniband_mad/<umad_name> and
+// infiniband_mad/<issm_name>. The folder must be two levels below /sys, because its symbolic links lead to
+// /sys/class.
+Folder device_folder(const control::Link& link, std::string_view version);
+// Returns the folder /sys/devices/virtual/misc/rdma_cm.
+Folder connection_manager_folder();
+
+// Return the names of the link's character devices, as in ibv_device::dev_name.
+std::string uverbs_name(const control::Link& link);
+std::string umad_name(const control::Link& link);
+std::string issm_name(const control::Link& link);
 
 // Tells by inotify whether a program has a counter file open. Programs open these files once and read them
 // many times, so the files must be current while open. While no program has one open, frequent updates would
@@ -67,8 +91,6 @@ class StateTree {
   // Renames the directory, so that programs no longer find it; the destructor removes it. Returns false if
   // the directory could not be renamed.
   bool step_aside();
-  StateTree(const StateTree&) = delete;
-  StateTree& operator=(const StateTree&) = delete;
 
   // Makes the directory show exactly the devices of `links`. Returns false if part of that failed; the caller
   // then repeats the call later.

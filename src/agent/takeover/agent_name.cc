@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/takeover/agent_name.h"
 
-#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -9,7 +8,6 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/paths/state_directory.h"

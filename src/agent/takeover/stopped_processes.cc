@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/takeover/stopped_processes.h"
 
-#include <algorithm>
-#include <bit>
-#include <cerrno>
-#include <chrono>
-#include <iterator>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "adapter/net/udp/receiver.h"
-#include "adapter/net/udp/socket_address.h"
-#include "base/log.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
 
@@ -75,6 +64,9 @@ bool read_entry(int page, size_t array, uint32_t index, Entry& entry) {
   const auto offset = static_cast<off_t>(array + index * sizeof(Entry));
   return ::pread(page, static_cast<void*>(&entry), sizeof entry, offset) == ssize_t{sizeof entry};
 }
+
+// Short enough for a queue pair with the usual timeouts, which gives up after 0.5 s.
+constexpr Duration kInterval = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -429,13 +421,6 @@ void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlo
   if (found != slots_.end()) slots_.erase(found);
   if (is_watched) slots_.emplace(slot, std::make_unique<Slot>(*this, *leased));
 }
-
-namespace {
-
-// Short enough for a queue pair with the usual timeouts, which gives up after 0.5 s.
-constexpr Duration kInterval = std::chrono::milliseconds(100);
-
-}  // namespace
 
 StoppedAgent::StoppedAgent() : thread_([this] { run(); }) {}
 

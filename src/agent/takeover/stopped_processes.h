@@ -63,8 +63,6 @@ class StoppedProcesses {
   StoppedProcesses(EventLoop& loop, uint16_t port, HeaderSender& sender,
                    IsStopped is_stopped = agent::is_stopped);
   ~StoppedProcesses();
-  StoppedProcesses(const StoppedProcesses&) = delete;
-  StoppedProcesses& operator=(const StoppedProcesses&) = delete;
 
   // Called when a slot is leased, reclaimed or taken back. Watches the socket of the slot's new holder. Stops
   // watching if `leased` is nullopt or another slot, or if the slot's socket or its holder's pid is unknown.
@@ -108,8 +106,6 @@ class StoppedAgent {
  public:
   StoppedAgent();
   ~StoppedAgent();
-  StoppedAgent(const StoppedAgent&) = delete;
-  StoppedAgent& operator=(const StoppedAgent&) = delete;
 
   // Sets the process to watch and the receiving end of its takeover state. `agent` is the agent's pid, or 0
   // while there is no agent.

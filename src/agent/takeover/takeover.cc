@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/takeover/takeover.h"
 
-#include <chrono>
-#include <utility>
-
-#include <unistd.h>
-
-#include "base/log.h"
-#include "base/time.h"
 #include "control/model/agent_process.h"
-#include "control/model/link.h"
 
 namespace verbena::agent {
 

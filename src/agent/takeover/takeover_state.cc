@@ -2,10 +2,8 @@
 #include "agent/takeover/takeover_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
-#include <utility>
 
 #include <sys/socket.h>
 
@@ -151,24 +149,15 @@ Result<void> TakeoverState::send(ConstBytes message, std::span<const int> fds) {
   return sent;
 }
 
-Result<void> TakeoverState::put_slot(const SlotRecord& slot) {
-  return put({&slot, 1});
-}
-
 Result<void> TakeoverState::put_file(uint32_t what, int file) {
   const VaultHeader header{kTakeoverMagic, what};
   return send(protocol::bytes_of(header), {&file, 1});
 }
 
-Result<void> TakeoverState::put_only(uid_t user) {
-  const OnlyUser message{{kTakeoverMagic, 0}, user};
-  return send(protocol::bytes_of(message));
-}
-
 Result<void> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {
   const size_t old = std::exchange(messages_, 0);
   Result<void> written;
-  if (rest.only) written = put_only(*rest.only);
+  if (rest.only) written = send(protocol::bytes_of(OnlyUser{{kTakeoverMagic, 0}, *rest.only}));
   if (written && rest.link_file >= 0) written = put_links(rest.link_file);
   if (written && rest.ledger >= 0) written = put_ledger(rest.ledger);
   while (written && !slots.empty()) {

@@ -58,7 +58,7 @@ class TakeoverState {
   // user.
   int client_end() const { return out_.get(); }
 
-  Result<void> put_slot(const SlotRecord& slot);
+  Result<void> put_slot(const SlotRecord& slot) { return put({&slot, 1}); }
   Result<void> put_links(int link_file) { return put_file(kBringsLinks, link_file); }
   Result<void> put_ledger(int ledger) { return put_file(kBringsLedger, ledger); }
   // Returns whether the log has more than 64 messages. The caller should then call rewrite().
@@ -90,7 +90,6 @@ class TakeoverState {
   static constexpr uint32_t kBringsLinks = 0, kBringsLedger = 0x10000;
   Result<void> put_file(uint32_t what, int file);
   Result<void> send(ConstBytes message, std::span<const int> fds = {});
-  Result<void> put_only(uid_t user);
 
   UniqueFd in_;
   UniqueFd out_;

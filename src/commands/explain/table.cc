@@ -6,7 +6,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "management/cm/reasons.h"
+#include "management/cm/messages.h"
 
 namespace verbena::commands::explanations {
 namespace {

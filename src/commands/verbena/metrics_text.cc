@@ -18,7 +18,7 @@
 #include "base/format.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/process_status.h"
-#include "management/cm/counters.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::commands {

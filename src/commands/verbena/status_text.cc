@@ -10,7 +10,7 @@
 #include "commands/verbena/status_output.h"
 #include "commands/verbena/table.h"
 #include "commands/verbena/top_table.h"
-#include "management/cm/counters.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 
 namespace verbena::commands {

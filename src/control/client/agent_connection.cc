@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/agent_connection.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -24,6 +20,57 @@ namespace {
 
 // How long a receive waits in the kernel, which saves the system call of waiting in poll(2).
 constexpr auto kReceiveTimeout = std::chrono::seconds(1);
+
+constexpr Duration kLookInterval = std::chrono::milliseconds(50);
+constexpr Duration kStartInterval = std::chrono::milliseconds(500);
+
+// How long a listener that is found by an agent's abstract name may have no room for a connection. A socket
+// file shows that its listener is an agent; the abstract name does not.
+constexpr Duration kBusyPatience = std::chrono::milliseconds(500);
+
+// Whether the error means that nobody listens there, or nobody to be trusted.
+bool is_absence(int error) {
+  return error == ECONNREFUSED || error == ENOENT || error == EPERM || error == EACCES;
+}
+
+// Where an agent was looked for: the socket file of `owner`, or the abstract name. In a user namespace
+// without a number for root, the kernel shows root's agent under an ambiguous user ID. Behind root's socket
+// file it is trusted all the same, because the file's directory is.
+struct Place {
+  uid_t owner;
+  bool is_file;
+};
+
+bool is_trusted(const paths::PeerProcess& listener, const Place& place) {
+  if (listener.shown == 0 || paths::is_own_users(listener)) return true;
+  return place.is_file && place.owner == 0 && paths::is_ambiguous(listener.shown);
+}
+
+// The listener's user. The kernel may show this process's user as root, and root as nobody
+// (base/paths/users.h). REQUIRES: is_trusted(listener)
+uid_t user_of(const paths::PeerProcess& listener) {
+  if (paths::is_own_users(listener)) return paths::own_user();
+  return paths::is_ambiguous(listener.shown) ? 0 : listener.shown;
+}
+
+// Connects and checks the listener. EPERM: it is not trusted.
+Result<AgentConnection> connect_to(const AgentAddress& address, const Place& place) {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return fail(errno);
+  if (::connect(socket.get(), address.address(), address.length) != 0) return fail(errno);
+  if (::fcntl(socket.get(), F_SETFL, O_RDWR) != 0) return fail(errno);
+  const auto peer = peer_credentials(socket.get());
+  if (!peer) return fail(peer.error().code);
+  const paths::PeerProcess listener{.pid = peer->pid, .shown = peer->uid, .socket = socket.get()};
+  if (!is_trusted(listener, place)) return fail(EPERM);
+  return AgentConnection(std::move(socket), user_of(listener), peer->pid);
+}
+
+Result<AgentConnection> connect_by_file(uid_t owner) {
+  const paths::PathText file = paths::agent_socket_path(owner);
+  if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ECONNREFUSED);
+  return connect_to(AgentAddress(file.view()), {.owner = owner, .is_file = true});
+}
 
 }  // namespace
 
@@ -158,61 +205,6 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
     return std::move(received->fds);
   }
 }
-
-namespace {
-
-constexpr Duration kLookInterval = std::chrono::milliseconds(50);
-constexpr Duration kStartInterval = std::chrono::milliseconds(500);
-
-// How long a listener that is found by an agent's abstract name may have no room for a connection. A socket
-// file shows that its listener is an agent; the abstract name does not.
-constexpr Duration kBusyPatience = std::chrono::milliseconds(500);
-
-// Whether the error means that nobody listens there, or nobody to be trusted.
-bool is_absence(int error) {
-  return error == ECONNREFUSED || error == ENOENT || error == EPERM || error == EACCES;
-}
-
-// Where an agent was looked for: the socket file of `owner`, or the abstract name. In a user namespace
-// without a number for root, the kernel shows root's agent under an ambiguous user ID. Behind root's socket
-// file it is trusted all the same, because the file's directory is.
-struct Place {
-  uid_t owner;
-  bool is_file;
-};
-
-bool is_trusted(const paths::PeerProcess& listener, const Place& place) {
-  if (listener.shown == 0 || paths::is_own_users(listener)) return true;
-  return place.is_file && place.owner == 0 && paths::is_ambiguous(listener.shown);
-}
-
-// The listener's user. The kernel may show this process's user as root, and root as nobody
-// (base/paths/users.h). REQUIRES: is_trusted(listener)
-uid_t user_of(const paths::PeerProcess& listener) {
-  if (paths::is_own_users(listener)) return paths::own_user();
-  return paths::is_ambiguous(listener.shown) ? 0 : listener.shown;
-}
-
-// Connects and checks the listener. EPERM: it is not trusted.
-Result<AgentConnection> connect_to(const AgentAddress& address, const Place& place) {
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return fail(errno);
-  if (::connect(socket.get(), address.address(), address.length) != 0) return fail(errno);
-  if (::fcntl(socket.get(), F_SETFL, O_RDWR) != 0) return fail(errno);
-  const auto peer = peer_credentials(socket.get());
-  if (!peer) return fail(peer.error().code);
-  const paths::PeerProcess listener{.pid = peer->pid, .shown = peer->uid, .socket = socket.get()};
-  if (!is_trusted(listener, place)) return fail(EPERM);
-  return AgentConnection(std::move(socket), user_of(listener), peer->pid);
-}
-
-Result<AgentConnection> connect_by_file(uid_t owner) {
-  const paths::PathText file = paths::agent_socket_path(owner);
-  if (!file.valid() || !AgentAddress::fits(file.view())) return fail(ECONNREFUSED);
-  return connect_to(AgentAddress(file.view()), {.owner = owner, .is_file = true});
-}
-
-}  // namespace
 
 AdminError AgentDialer::error_of(int code) const {
   AdminError error{code, std::strerror(code)};

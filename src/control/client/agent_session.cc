@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/agent_session.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
-#include "base/log.h"
 #include "base/paths/users.h"
 #include "base/plain_calls.h"
 #include "control/model/message_socket.h"

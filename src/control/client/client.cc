@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/client.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <fcntl.h>
 
 #include "base/foreign_socket.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "control/model/message_socket.h"
 #include "control/protocol/status_page.h"
@@ -91,6 +87,18 @@ void answer(const AgentEvent& event, MessageType type) {
   [[maybe_unused]] const auto answered = send_message(event.socket, protocol::bytes_of(seen));
 }
 
+// Returns the event's message if it is of this type.
+template <class Message>
+std::optional<Message> message_in(const AgentEvent& event, MessageType type) {
+  const bool is_one =
+      event.header.type == static_cast<uint16_t>(type) && event.message.size() == sizeof(Message);
+  return is_one ? std::optional(protocol::read_as<Message>(event.message)) : std::nullopt;
+}
+
+UniqueFd file_of(AgentEvent& event) {
+  return event.fds.empty() ? UniqueFd() : std::move(event.fds.front());
+}
+
 }  // namespace
 
 // Discards the sockets that nobody has asked for: other processes may have written to them already.
@@ -113,28 +121,32 @@ Result<void> AgentNews::restore(const NewAgent& agent) {
   return {};
 }
 
-template <class Message>
-bool AgentNews::pass(AgentEvent& event, MessageType type,
-                     void (AgentNews::*handle)(const Message&, AgentEvent&)) {
-  if (event.header.type != static_cast<uint16_t>(type) || event.message.size() != sizeof(Message))
-    return false;
-  (this->*handle)(protocol::read_as<Message>(event.message), event);
-  return true;
-}
-
 bool AgentNews::on_event(AgentEvent event) {
-  if (pass(event, MessageType::kPeer, &AgentNews::on_peer) ||
-      pass(event, MessageType::kChannel, &AgentNews::on_channel) ||
-      pass(event, MessageType::kCapture, &AgentNews::on_capture) ||
-      pass(event, MessageType::kTraceDetails, &AgentNews::on_trace)) {
-    return true;
+  if (const auto peer = message_in<protocol::PeerMessage>(event, MessageType::kPeer)) {
+    acknowledge(event, MessageType::kPeerSeen);
+    const std::lock_guard lock(mutex_);
+    peers_.push_back({peer->domain, peer->slot, peer->asked != 0, peer->header.error, file_of(event)});
+  } else if (const auto channel = message_in<protocol::ChannelMessage>(event, MessageType::kChannel)) {
+    acknowledge(event, MessageType::kChannelSeen);
+    const std::lock_guard lock(mutex_);
+    channels_.push_back(
+        {channel->own_slot, channel->peer_slot, channel->asked != 0, channel->header.error, file_of(event)});
+  } else if (const auto capture = message_in<protocol::CaptureMessage>(event, MessageType::kCapture)) {
+    answer(event, MessageType::kCaptureSeen);
+    const std::lock_guard lock(mutex_);
+    captures_.push_back({capture->slot, file_of(event)});
+  } else if (const auto trace = message_in<protocol::TraceMessage>(event, MessageType::kTraceDetails)) {
+    answer(event, MessageType::kTraceDetailsSeen);
+    const std::lock_guard lock(mutex_);
+    trace_details_ = trace->on != 0;
+  } else {
+    if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
+    answer(event, MessageType::kLinksSeen);
+    auto snapshot = read_link_file(event.fds[0].get());
+    if (!snapshot) return true;
+    const std::lock_guard lock(mutex_);
+    links_ = std::move(snapshot->links);
   }
-  if (event.message.size() != sizeof event.header || event.fds.size() != 1) return false;
-  answer(event, MessageType::kLinksSeen);
-  auto snapshot = read_link_file(event.fds[0].get());
-  if (!snapshot) return true;
-  const std::lock_guard lock(mutex_);
-  links_ = std::move(snapshot->links);
   return true;
 }
 
@@ -151,37 +163,6 @@ void AgentNews::acknowledge(const AgentEvent& event, MessageType type) {
   for (const MessageType owed : take_owed()) answer(event, owed);
 }
 
-void AgentNews::on_peer(const protocol::PeerMessage& message, AgentEvent& event) {
-  acknowledge(event, MessageType::kPeerSeen);
-  DomainPeer peer{message.domain, message.slot, message.asked != 0, message.header.error, {}};
-  if (!event.fds.empty()) peer.socket = std::move(event.fds.front());
-  const std::lock_guard lock(mutex_);
-  peers_.push_back(std::move(peer));
-}
-
-void AgentNews::on_channel(const protocol::ChannelMessage& message, AgentEvent& event) {
-  acknowledge(event, MessageType::kChannelSeen);
-  SlotChannel channel{message.own_slot, message.peer_slot, message.asked != 0, message.header.error, {}};
-  if (!event.fds.empty()) channel.socket = std::move(event.fds.front());
-  const std::lock_guard lock(mutex_);
-  channels_.push_back(std::move(channel));
-}
-
-void AgentNews::on_capture(const protocol::CaptureMessage& message, AgentEvent& event) {
-  answer(event, MessageType::kCaptureSeen);
-  SlotCapture capture{message.slot, {}};
-  if (!event.fds.empty()) capture.ring = std::move(event.fds.front());
-  const std::lock_guard lock(mutex_);
-  captures_.push_back(std::move(capture));
-}
-
-void AgentNews::on_trace(const protocol::TraceMessage& message, AgentEvent& event) {
-  answer(event, MessageType::kTraceDetailsSeen);
-  const std::lock_guard lock(mutex_);
-  trace_details_ = message.on != 0;
-}
-
-using protocol::MessageType;
 using Turn = AgentSession::Turn;
 
 Client::Client(std::unique_ptr<AgentDialer> dialer)

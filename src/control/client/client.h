@@ -76,10 +76,7 @@ class OpenDomains final : public Restorer {
 // link table and the end of the previous agent's captures and traces. Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
-  AgentNews() = default;
   ~AgentNews();
-  AgentNews(const AgentNews&) = delete;
-  AgentNews& operator=(const AgentNews&) = delete;
 
   // Returns the newest link table, or nullopt if none has come since the last call.
   std::optional<std::vector<Link>> take_links() { return take(links_); }
@@ -102,14 +99,6 @@ class AgentNews final : public Restorer, public AgentListener {
 
  private:
   void acknowledge(const AgentEvent& event, protocol::MessageType type);
-  void on_peer(const protocol::PeerMessage& message, AgentEvent& event);
-  void on_channel(const protocol::ChannelMessage& message, AgentEvent& event);
-  void on_capture(const protocol::CaptureMessage& message, AgentEvent& event);
-  void on_trace(const protocol::TraceMessage& message, AgentEvent& event);
-  // Passes the event to `handle` if it is a message of this type, else returns false.
-  template <class Message>
-  bool pass(AgentEvent& event, protocol::MessageType type,
-            void (AgentNews::*handle)(const Message&, AgentEvent&));
   // Returns the news since the last call, and empties it.
   template <class T>
   T take(T& news) {

@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/command_client.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <iterator>
-
 #include <linux/if.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/plain_calls.h"
 #include "base/text.h"
-#include "control/model/link.h"
-#include "control/protocol/status_page.h"
 #include "wire/roce/mad.h"
-#include "wire/roce/qpn.h"
 
 namespace verbena::control {
 
@@ -43,15 +31,39 @@ namespace {
 
 using protocol::CaptureNewsReply;
 using protocol::MessageType;
+using protocol::UserMad;
+using roce::kGsiQkey, roce::kGsiQpn;
 
-tl::unexpected<AdminError> too_old() {
-  return refuse(EOPNOTSUPP, "the agent is of an older version, which captures nothing");
+// How long to wait beyond the agent's last try, whose failure the agent reports itself. Ends the wait for a
+// silent agent.
+constexpr Duration kGrace = std::chrono::seconds(2);
+
+AdminError system_error() {
+  return {errno, std::strerror(errno)};
+}
+
+AdminResult<void> check_link_name(std::string_view name) {
+  if (name.size() < protocol::kLinkNameBytes) return {};
+  return refuse(EINVAL, verbena::format("'{}' has {} characters, and a link's name at most {}",
+                                        printable(name.substr(0, protocol::kLinkNameBytes)) + "...",
+                                        name.size(), protocol::kLinkNameBytes - 1));
+}
+
+// Whether the netdev is switched off; the agent reports only whether a link is up. Asks in this process's
+// network namespace, which is the agent's, too.
+bool is_switched_off(const std::string& netdev) {
+  ifreq request{};
+  if (netdev.size() >= sizeof request.ifr_name) return false;
+  netdev.copy(request.ifr_name, netdev.size());
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return socket && ::ioctl(socket.get(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0;
 }
 
 }  // namespace
 
 AdminResult<void> CaptureClient::start(uint32_t snap_bytes) {
-  if (agent_.connection().version() < protocol::kFirstVersionWithCaptures) return too_old();
+  if (agent_.connection().version() < protocol::kFirstVersionWithCaptures)
+    return refuse(EOPNOTSUPP, "the agent is of an older version, which captures nothing");
   protocol::StartCaptureRequest request{};
   request.snap_bytes = snap_bytes;
   return agent_.tell(MessageType::kStartCapture, request);
@@ -70,7 +82,7 @@ AdminResult<CaptureNews> CaptureClient::next() {
   news.program = load_text(message.program);
   news.error = message.error;
   if (news.kind == CaptureNewsReply::kBegun) {
-    if (answer->fds.size() < 2) return refuse(EPROTO, "malformed reply from the agent");
+    if (answer->fds.size() < 2) return CommandClient::malformed();
     news.ring = std::move(answer->fds[0]);
     news.status_page = std::move(answer->fds[1]);
   }
@@ -84,12 +96,6 @@ AdminResult<std::vector<Link>> CaptureClient::links() {
   if (!snapshot) return refuse(snapshot.error().code, "the agent's link table is broken");
   return std::move(snapshot->links);
 }
-
-namespace {
-
-using protocol::MessageType;
-
-}  // namespace
 
 AdminResult<std::vector<TraceSource>> TraceClient::living() {
   std::vector<TraceSource> sources;
@@ -155,23 +161,6 @@ AdminResult<void> TraceClient::want_details(pid_t pid) {
   }
   return started;
 }
-
-namespace {
-
-using protocol::MessageType;
-using protocol::UserMad;
-
-using roce::kGsiQkey, roce::kGsiQpn;
-
-// How long to wait beyond the agent's last try, whose failure the agent reports itself. Ends the wait for a
-// silent agent.
-constexpr Duration kGrace = std::chrono::seconds(2);
-
-AdminError system_error() {
-  return {errno, std::strerror(errno)};
-}
-
-}  // namespace
 
 AdminResult<std::unique_ptr<MadClient>> MadClient::connect(uint32_t device_index,
                                                            const ConnectOptions& options) {
@@ -243,27 +232,6 @@ AdminResult<MadClient::Mad> MadClient::ask(const roce::Address& destination, con
     if (count == sizeof message) return message.mad;
   }
 }
-
-namespace {
-
-AdminResult<void> check_link_name(std::string_view name) {
-  if (name.size() < protocol::kLinkNameBytes) return {};
-  return refuse(EINVAL, verbena::format("'{}' has {} characters, and a link's name at most {}",
-                                        printable(name.substr(0, protocol::kLinkNameBytes)) + "...",
-                                        name.size(), protocol::kLinkNameBytes - 1));
-}
-
-// Whether the netdev is switched off; the agent reports only whether a link is up. Asks in this process's
-// network namespace, which is the agent's, too.
-bool is_switched_off(const std::string& netdev) {
-  ifreq request{};
-  if (netdev.size() >= sizeof request.ifr_name) return false;
-  netdev.copy(request.ifr_name, netdev.size());
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return socket && ::ioctl(socket.get(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0;
-}
-
-}  // namespace
 
 AdminResult<void> Admin::add_link(std::string_view name, std::string_view netdev) {
   return change(protocol::MessageType::kAddLink, name, netdev);

@@ -95,9 +95,8 @@ struct CaptureNews {
   UniqueFd status_page;  // only with kBegun; has the numbers that the process publishes about its QPs
 };
 
-// Captures packets that processes send each other by shared memory, as a client of the agent. The capture
-// lasts as long as this object. Not thread-safe. Waits up to two seconds for each reply of the agent
-// (ETIMEDOUT), and longer in connect() if an agent has to start.
+// Captures packets that processes send each other by shared memory, as a CommandClient. The capture lasts as
+// long as this object.
 class CaptureClient {
  public:
   explicit CaptureClient(CommandClient agent) : agent_(std::move(agent)) {}
@@ -135,8 +134,8 @@ struct TraceSource {
   std::optional<End> end{};  // nullopt if the process runs
 };
 
-// Makes the requests of `verbena trace` to the agent. Not thread-safe. Waits up to two seconds for each reply
-// of the agent (ETIMEDOUT). A user sees its own processes; root and the agent's own user see all.
+// Makes the requests of `verbena trace` to the agent, as a CommandClient. A user sees its own processes; root
+// and the agent's own user see all.
 class TraceClient {
  public:
   explicit TraceClient(CommandClient agent) : agent_(std::move(agent)) {}
@@ -185,13 +184,11 @@ class MadClient {
   std::map<uint8_t, uint32_t> agents_;  // the agent's registration numbers, by management class
 };
 
-// Makes the requests of command-line programs to the agent. Not thread-safe. Waits up to two seconds for each
-// reply of the agent (ETIMEDOUT). Each user that the agent serves may call status(); only the agent's own
-// user and root may change links (EPERM).
+// Makes the requests of command-line programs to the agent, as a CommandClient. Each user that the agent
+// serves may call status(); only the agent's own user and root may change links (EPERM).
 class Admin {
  public:
   explicit Admin(CommandClient agent) : agent_(std::move(agent)) {}
-  // Connects to the agent. Starts one if necessary and allowed, which may take longer than two seconds.
   static AdminResult<std::unique_ptr<Admin>> connect(const ConnectOptions& options = {}) {
     return CommandClient::connect_as<Admin>(options);
   }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/model/agent_status.h"
 
-#include <algorithm>
-
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "wire/roce/qpn.h"
 
 namespace verbena::control {
 
 namespace {
+
+using protocol::ObjectKind;
 
 constexpr size_t kWords = sizeof(protocol::QpStatus) / sizeof(uint64_t);
 constexpr size_t kQpBytes = sizeof(protocol::QpStatus);
@@ -138,6 +137,22 @@ class Residency {
   std::vector<unsigned char> pages_;
 };
 
+uint64_t count_of_kind(const AgentStatus& status, const Link& link, ObjectKind kind) {
+  uint64_t count = 0;
+  for (const SlotStatus& slot : status.slots) {
+    uint64_t listed = 0;
+    for (const ObjectNumbers& object : slot.objects) {
+      if (object.kind != kind) continue;
+      ++listed;
+      count += object.device_index == link.device_index ? 1 : 0;
+    }
+    const bool is_first = !slot.objects.empty() && slot.objects.front().device_index == link.device_index;
+    const uint64_t all = slot.object_totals[static_cast<size_t>(kind)];
+    if (is_first && listed >= protocol::kObjectsPerSlot / 2 && all > listed) count += all - listed;
+  }
+  return count;
+}
+
 }  // namespace
 
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
@@ -154,7 +169,6 @@ void read_status_page(int fd, SlotStatus& slot, QpChoice choice) {
 }
 
 void read_objects(int fd, SlotStatus& slot) {
-  using protocol::ObjectKind;
   struct Object {
     uint64_t kind;
     uint64_t device_index;
@@ -219,28 +233,6 @@ QpsRead read_some_qps(int fd, uint32_t first) {
   }
   return read;
 }
-
-namespace {
-
-using protocol::ObjectKind;
-
-uint64_t count_of_kind(const AgentStatus& status, const Link& link, ObjectKind kind) {
-  uint64_t count = 0;
-  for (const SlotStatus& slot : status.slots) {
-    uint64_t listed = 0;
-    for (const ObjectNumbers& object : slot.objects) {
-      if (object.kind != kind) continue;
-      ++listed;
-      count += object.device_index == link.device_index ? 1 : 0;
-    }
-    const bool is_first = !slot.objects.empty() && slot.objects.front().device_index == link.device_index;
-    const uint64_t all = slot.object_totals[static_cast<size_t>(kind)];
-    if (is_first && listed >= protocol::kObjectsPerSlot / 2 && all > listed) count += all - listed;
-  }
-  return count;
-}
-
-}  // namespace
 
 bool lists_objects(const AgentStatus& status, const SlotStatus& slot) {
   return std::ranges::any_of(status.slots, [&](const SlotStatus& other) {

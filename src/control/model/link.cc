@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/model/link.h"
 
-#include <cstring>
 #include <iterator>
-#include <span>
 
 #include <fcntl.h>
 #include <sys/mman.h>

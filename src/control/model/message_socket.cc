@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/model/message_socket.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstring>
 
 #include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace verbena::control {
 namespace {
@@ -18,41 +13,6 @@ union ControlBuffer {
   cmsghdr alignment;
   char bytes[CMSG_SPACE(kMaxScmFds * sizeof(int))];
 };
-
-}  // namespace
-
-Result<SocketPair> make_socket_pair() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
-  return SocketPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
-Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds) {
-  iovec data{const_cast<std::byte*>(message.data()), message.size()};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  ControlBuffer control;
-  if (!fds.empty()) {
-    if (fds.size() > kMaxScmFds) return fail(EINVAL);
-    header.msg_control = control.bytes;
-    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    std::memset(control.bytes, 0, header.msg_controllen);
-    cmsghdr* cmsg = CMSG_FIRSTHDR(&header);
-    cmsg->cmsg_level = SOL_SOCKET;
-    cmsg->cmsg_type = SCM_RIGHTS;
-    cmsg->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(cmsg), fds.data(), fds.size_bytes());
-  }
-  for (;;) {
-    // Bypasses the C library, here and below: its calls are cancellation points, and the caller may hold
-    // locks.
-    if (::syscall(SYS_sendmsg, socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
-    if (errno != EINTR) return fail(errno);
-  }
-}
-
-namespace {
 
 Result<Received> receive(int socket, Bytes buffer, size_t max_fds, int flags) {
   iovec data{buffer.data(), buffer.size()};
@@ -87,6 +47,37 @@ Result<Received> receive(int socket, Bytes buffer, size_t max_fds, int flags) {
 }
 
 }  // namespace
+
+Result<SocketPair> make_socket_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
+  return SocketPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds) {
+  iovec data{const_cast<std::byte*>(message.data()), message.size()};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  ControlBuffer control;
+  if (!fds.empty()) {
+    if (fds.size() > kMaxScmFds) return fail(EINVAL);
+    header.msg_control = control.bytes;
+    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    std::memset(control.bytes, 0, header.msg_controllen);
+    cmsghdr* cmsg = CMSG_FIRSTHDR(&header);
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type = SCM_RIGHTS;
+    cmsg->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(cmsg), fds.data(), fds.size_bytes());
+  }
+  for (;;) {
+    // Bypasses the C library, here and below: its calls are cancellation points, and the caller may hold
+    // locks.
+    if (::syscall(SYS_sendmsg, socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
+    if (errno != EINTR) return fail(errno);
+  }
+}
 
 Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds) {
   return receive(socket, buffer, max_fds, MSG_DONTWAIT);

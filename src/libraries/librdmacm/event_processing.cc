@@ -5,7 +5,7 @@
 #include "libraries/librdmacm/events.h"
 #include "libraries/librdmacm/process.h"
 #include "libraries/librdmacm/qp_attributes.h"
-#include "management/cm/reasons.h"
+#include "management/cm/messages.h"
 
 namespace verbena::rdmacm {
 namespace {

@@ -60,9 +60,7 @@ void remember(const ConnectRequest& request, Connection& connection) {
   info.initiator_depth = parameters.initiator_depth;
   info.peer_response_timeout = request.remote_response_timeout;
   info.max_cm_retries = request.max_cm_retries & 15;
-  connection.service_id = request.service_id;
   connection.local_ca_guid = request.local_ca_guid;
-  connection.is_peer_to_peer = request.peer_to_peer;
   connection.timeout = 2 * time_of(request.packet_life_time) + time_of(request.remote_response_timeout);
 }
 
@@ -77,7 +75,6 @@ Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context
   remember(request, connection);
   sender_.begin_transaction(connection);
   table_.enter(connection, State::kReqSent);
-  if (request.peer_to_peer) table_.insert_peer_to_peer(connection);
   sender_.send_until_answered(connection, req, now);
   return connection.info.local_id;
 }

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/connection_table.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <utility>
-
 namespace verbena::cm {
 namespace {
 
@@ -87,17 +83,6 @@ Result<Connection*> ConnectionTable::find_owned(LocalId id, StateSet states) {
   return connection;
 }
 
-Connection* ConnectionTable::find_crossing(uint64_t service_id, const roce::Address& own,
-                                           const roce::Address& peer) {
-  for (Connection* const mine : peer_to_peer_) {
-    if (mine->service_id == service_id && mine->info.path.destination == peer &&
-        mine->info.path.source == own) {
-      return mine;
-    }
-  }
-  return nullptr;
-}
-
 const Connection* ConnectionTable::next_by_local_qpn(uint32_t qpn, LocalId id) const {
   const auto found = by_local_qpn_.lower_bound({qpn, id});
   return found != by_local_qpn_.end() ? find(found->second) : nullptr;
@@ -148,9 +133,6 @@ void ConnectionTable::enter(Connection& connection, State state) {
   State& current = connection.info.state;
   if (kHalfOpen.has(state)) half_open_.take(connection.account);
   if (kHalfOpen.has(current)) half_open_.give_back(connection.account);
-  if (connection.is_peer_to_peer && kWaitsForRep.has(current) && !kWaitsForRep.has(state)) {
-    std::erase(peer_to_peer_, &connection);
-  }
   if (kHoldsRemoteQpn.has(current) && !kHoldsRemoteQpn.has(state)) {
     erase_from(by_remote_qpn_, remote_qpn_of(connection), connection);
   }
@@ -159,7 +141,6 @@ void ConnectionTable::enter(Connection& connection, State state) {
     erase_from(sidr_requests_, remote_id_of(connection), connection);
   }
   update_local_qpn(connection, state);
-  if (state != State::kEstablished) connection.lap = LapState::kNone;
   cancel_timer(connection);
   if (connection.has_owner) --owned_with(connection);
   current = state;

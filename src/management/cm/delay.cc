@@ -7,24 +7,19 @@ namespace verbena::cm {
 
 Result<void> Manager::delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
                             TimePoint now) {
-  const auto found = table_.find_owned(id, {State::kReqReceived, State::kRepReceived, State::kEstablished});
+  const auto found = table_.find_owned(id, {State::kReqReceived, State::kRepReceived});
   if (!found) return tl::unexpected(found.error());
   Connection& connection = **found;
-  const State state = connection.info.state;
-  if (state == State::kEstablished && connection.lap != LapState::kReceived) return fail(EINVAL);
   auto mra = message_of<Mra>(connection);
   if (!put(private_data, mra.private_data)) return fail(EINVAL);
   mra.service_timeout = service_timeout & 31;
-  if (state == State::kReqReceived) {
+  if (connection.info.state == State::kReqReceived) {
     mra.delayed = Answered::kReq;
     table_.enter(connection, State::kMraReqSent);
     table_.await_owner(connection, now);
-  } else if (state == State::kRepReceived) {
+  } else {
     mra.delayed = Answered::kRep;
     table_.enter(connection, State::kMraRepSent);
-  } else {
-    mra.delayed = Answered::kOther;
-    connection.lap = LapState::kMraSent;
   }
   connection.last = {encode(mra, connection.transaction), true, MessageType::kMra};
   if (when == MraTime::kNow) sender_.send_again(connection);
@@ -41,8 +36,7 @@ void Manager::handle(const Mra& mra, const Incoming& incoming) {
     return drop(DropReason::kWrongPeer);
   }
   if (!enter_delayed(*connection, mra.delayed)) {
-    const bool again = info.state == State::kMraReqReceived || info.state == State::kMraRepReceived ||
-                       connection->lap == LapState::kMraReceived;
+    const bool again = info.state == State::kMraReqReceived || info.state == State::kMraRepReceived;
     return again ? count_duplicate(MessageType::kMra) : drop(DropReason::kUnexpected);
   }
   known_peers_.has_answered(incoming.peer(), incoming.now);
@@ -59,8 +53,6 @@ bool Manager::enter_delayed(Connection& connection, Answered delayed) {
     table_.enter(connection, State::kMraReqReceived);
   } else if (state == State::kRepSent && delayed == Answered::kRep) {
     table_.enter(connection, State::kMraRepReceived);
-  } else if (connection.lap == LapState::kSent && delayed == Answered::kOther) {
-    connection.lap = LapState::kMraReceived;
   } else {
     return false;
   }

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "base/time.h"
-#include "management/cm/mad.h"
 #include "management/cm/messages.h"
 #include "wire/roce/path.h"
 
@@ -88,9 +87,7 @@ class Handler {
   // datagram in again; only if the arrival may wait. The handler may not call the manager here.
   virtual Return may_return(uint32_t, const Arrival&) { return Return::kNever; }
 
-  // Passive: a new connection, called right after it was admitted; answer with reply() or reject(). Peer to
-  // peer: `id` is a connection that this side requested; the peer's crossing REQ has won, and this side is
-  // now the passive one.
+  // Passive: a new connection, called right after it was admitted; answer with reply() or reject().
   virtual void on_request(LocalId id, uint64_t context, const Req& req, const Arrival& arrival) = 0;
   // Active: a REP came; answer with ready() or reject().
   virtual void on_reply(LocalId id, uint64_t context, const Rep& rep) = 0;
@@ -99,11 +96,11 @@ class Handler {
   // The peer rejected the connection, at any stage. on_time_wait_exit() follows in three cases: the reason is
   // "stale connection", on_reply() was called before, or the connection was established.
   virtual void on_rejected(LocalId id, uint64_t context, const Rej& rej) = 0;
-  // The peer has not answered `unanswered`: kReq, kRep or kSidrReq. kLap ends only the migration, not the
-  // connection. For a passive connection, kReq or kSidrReq: the owner did not answer the request, and the
-  // peer has not repeated it for ManagerConfig::longest_silence.
+  // The peer has not answered `unanswered`: kReq, kRep or kSidrReq. For a passive connection, kReq or
+  // kSidrReq: the owner did not answer the request, and the peer has not repeated it for
+  // ManagerConfig::longest_silence.
   virtual void on_unreachable(LocalId id, uint64_t context, MessageType unanswered) = 0;
-  // The peer needs more time to answer our REQ, REP or LAP.
+  // The peer needs more time to answer our REQ or REP.
   virtual void on_delay(LocalId id, uint64_t context, const Mra& mra) = 0;
   // The peer disconnects; answer with confirm_disconnect(). If our own DREQ was pending, the manager has
   // answered already. Then on_time_wait_exit() follows, and on_disconnected() is not called.
@@ -117,11 +114,6 @@ class Handler {
   // A new service ID resolution; answer with sidr_reply().
   virtual void on_sidr_request(LocalId id, uint64_t context, const SidrReq& req, const Arrival& arrival) = 0;
   virtual void on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) = 0;
-
-  // The peer proposes another alternate path; answer with answer_alternate_path(). Not called unless
-  // ManagerConfig::alternate_paths is set.
-  virtual void on_alternate_path(LocalId, uint64_t, const Lap&) {}
-  virtual void on_alternate_path_answer(LocalId, uint64_t, const Apr&) {}
 };
 
 // Sends the manager's datagrams. The manager calls send() during operations, on_mad() and on_timer(). An

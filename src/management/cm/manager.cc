@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/manager.h"
 
-#include <cerrno>
-
 namespace verbena::cm {
 
 Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random)
@@ -94,27 +92,20 @@ void Manager::end_wait(Connection& connection) {
   }
 }
 
-// Gives up after the last retransmission.
+// Gives up after the last retransmission, or when the owner has not answered a request that the peer no
+// longer repeats. Then only the owner is told: the peer needs no answer.
 void Manager::give_up(Connection& connection, TimePoint now) {
-  if (kAwaitsOwner.has(connection.info.state)) return forget_request(connection);
-  ++counters_.timed_out[static_cast<size_t>(connection.last.type)];
-  switch (connection.info.state) {
-    case State::kDreqSent:
-      return give_up_disconnect(connection, now);
-    case State::kEstablished:
-      return give_up_migration(connection);
-    case State::kSidrReqSent:
-      return give_up_resolution(connection);
-    default:
-      return give_up_setup(connection, now);
+  const State state = connection.info.state;
+  const bool awaits_owner = kAwaitsOwner.has(state);
+  if (!awaits_owner) ++counters_.timed_out[static_cast<size_t>(connection.last.type)];
+  if (awaits_owner || state == State::kSidrReqSent) {
+    table_.enter(connection, State::kIdle);
+    const auto unanswered = kResolves.has(state) ? MessageType::kSidrReq : MessageType::kReq;
+    return tell(connection, &Handler::on_unreachable, unanswered);
   }
-}
-
-// Tells the owner only: the peer no longer repeats its request and needs no answer.
-void Manager::forget_request(Connection& connection) {
-  const bool resolves = kResolves.has(connection.info.state);
-  table_.enter(connection, State::kIdle);
-  tell(connection, &Handler::on_unreachable, resolves ? MessageType::kSidrReq : MessageType::kReq);
+  if (state != State::kDreqSent) return give_up_setup(connection, now);
+  table_.enter_time_wait(connection, now);
+  tell(connection, &Handler::on_disconnected, nullptr);
 }
 
 Result<void> Manager::destroy(LocalId id, TimePoint now) {

@@ -10,9 +10,9 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "management/cm/connection_table.h"
-#include "management/cm/counters.h"
 #include "management/cm/events.h"
 #include "management/cm/known_peers.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 #include "management/cm/sender.h"
 
@@ -22,7 +22,7 @@ namespace verbena::cm {
 // through `sink`. One thread, which calls on_mad() for each datagram to QP1 and on_timer() when deadline()
 // has passed. Events go to the handler; see Handler for the calls that it may make.
 //
-// Operations and messages that belong together are in one file, such as active_side.cc and rejection.cc.
+// Operations and messages that belong together are in one file, such as active_side.cc and ending.cc.
 //
 // Every operation returns ENOENT for an unknown ID, and EINVAL in a state where it makes no sense or if
 // private data is too long.
@@ -30,8 +30,6 @@ class Manager {
  public:
   // REQUIRES: sink and handler outlive the manager
   Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random);
-  Manager(const Manager&) = delete;
-  Manager& operator=(const Manager&) = delete;
 
   // Makes the manager report the messages of connections to `observer`. REQUIRES: the observer outlives the
   // manager
@@ -60,8 +58,8 @@ class Manager {
   // When to send an MRA: at once, or only in answer to a duplicate of the message whose answer is delayed, as
   // the kernel's rdma_cm does.
   enum class MraTime : uint8_t { kNow, kOnDuplicate };
-  // After on_request(), on_reply() or on_alternate_path(): tells the peer by an MRA that the owner needs up
-  // to 4.096 us * 2^service_timeout to answer.
+  // After on_request() or on_reply(): tells the peer by an MRA that the owner needs up to
+  // 4.096 us * 2^service_timeout to answer.
   Result<void> delay(LocalId id, uint8_t service_timeout, MraTime when, ConstBytes private_data,
                      TimePoint now);
   // Sends a DREQ on an established connection. on_disconnected() follows, or on_disconnect_request() if the
@@ -90,14 +88,6 @@ class Manager {
   // After on_sidr_request(): sends the SIDR_REP. The owner may destroy the ID at once; a repeated SIDR_REQ is
   // still answered.
   Result<void> sidr_reply(LocalId id, const SidrReply& reply, TimePoint now);
-
-  // Active side of an established connection only: sends a LAP. EINVAL while another LAP is unanswered.
-  // on_alternate_path_answer(), on_rejected() or on_unreachable(kLap) follows.
-  Result<void> load_alternate_path(LocalId id, const PathFields& path, ConstBytes private_data,
-                                   TimePoint now);
-  // After on_alternate_path(): sends the APR.
-  Result<void> answer_alternate_path(LocalId id, AprStatus status, ConstBytes info, ConstBytes private_data,
-                                     TimePoint now);
 
   Result<ConnectionInfo> info(LocalId id) const;
   // A connection that holds a QP of ours: as far as the peer knows, the connection still uses that QP.
@@ -134,7 +124,6 @@ class Manager {
 
   void expire(Connection& connection, TimePoint now);
   void give_up(Connection& connection, TimePoint now);
-  void forget_request(Connection& connection);
   void abandon(Connection& connection, TimePoint now);
   // Ends TIMEWAIT with on_time_wait_exit(), or the lingering of a refused connection or an answered
   // resolution without an event.
@@ -196,14 +185,15 @@ class Manager {
   void handle(const Req& req, const Incoming& incoming);
   void handle(const Rtu& rtu, const Incoming& incoming);
   void repeat_answer(const Req& req, Connection& connection, const Incoming& incoming);
-  void settle_crossing(Connection& mine, const Req& req, const Incoming& incoming);
-  void begin(Connection& connection, const Req& req, const Incoming& incoming);
+  // LAPs, which ask for an alternate path, and APRs. RoCE has no alternate paths (annex A16).
+  void handle(const Lap& lap, const Incoming& incoming);
+  void handle(const Apr& apr, const Incoming& incoming);
 
-  // delay.cc: MRAs, with which one side needs more time to answer a REQ, REP or LAP.
+  // delay.cc: MRAs, with which one side needs more time to answer a REQ or REP.
   void handle(const Mra& mra, const Incoming& incoming);
   bool enter_delayed(Connection& connection, Answered delayed);
 
-  // rejection.cc: REJs, for connections that cannot be set up.
+  // ending.cc: REJs, for connections that cannot be set up.
   void handle(const Rej& rej, const Incoming& incoming);
   // Handles destroy() of a connection that is being set up: sends a REJ.
   void abandon_setup(Connection& connection, TimePoint now);
@@ -218,10 +208,8 @@ class Manager {
   void handle(const Drep& drep, const Incoming& incoming);
   // Handles destroy() of a connection that is established or being disconnected: sends the DREQ or DREP that
   // the peer expects. The peer of an established XRC target gets no DREQ, since the target's QP outlives its
-  // program.
+  // program, as in the kernel.
   void abandon_established(Connection& connection, TimePoint now);
-  // Ends a connection whose DREQ was never answered: enters TIMEWAIT, calls on_disconnected(nullptr).
-  void give_up_disconnect(Connection& connection, TimePoint now);
   void accept(const Dreq& dreq, Connection& connection, const Incoming& incoming);
   void send_drep(Connection& connection, ConstBytes private_data, TimePoint now);
   void answer_drep(const Dreq& dreq, const Incoming& incoming);
@@ -232,17 +220,7 @@ class Manager {
   void handle(const SidrRep& rep, const Incoming& incoming);
   // Handles destroy(): stops repeating our own request, or refuses the peer's request with a SIDR_REP.
   void abandon_resolution(Connection& connection, TimePoint now);
-  // Ends our request after its last retransmission, with on_unreachable(kSidrReq).
-  void give_up_resolution(Connection& connection);
   void send_sidr_rep(Connection& connection, const SidrReply& reply, TimePoint now);
-
-  // migration.cc: LAPs and APRs, which change an established connection's alternate path.
-  void handle(const Lap& lap, const Incoming& incoming);
-  void handle(const Apr& apr, const Incoming& incoming);
-  // Ends a migration whose LAP was never answered: calls on_unreachable(kLap). The connection stays.
-  void give_up_migration(Connection& connection);
-  void refuse(const Lap& lap, AprStatus status, const Incoming& incoming);
-  void end_migration(Connection& connection);
 
   const ManagerConfig config_;
   Handler& handler_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/messages.h"
 
-#include <cstring>
-
 #include "wire/roce/qpn.h"
 
 namespace verbena::cm {
@@ -288,27 +286,20 @@ Mad encode(const Message& message, uint64_t transaction) {
   return mad;
 }
 
-template std::optional<Req> decode<Req>(ConstBytes);
-template std::optional<Mra> decode<Mra>(ConstBytes);
-template std::optional<Rej> decode<Rej>(ConstBytes);
-template std::optional<Rep> decode<Rep>(ConstBytes);
-template std::optional<Rtu> decode<Rtu>(ConstBytes);
-template std::optional<Dreq> decode<Dreq>(ConstBytes);
-template std::optional<Drep> decode<Drep>(ConstBytes);
-template std::optional<SidrReq> decode<SidrReq>(ConstBytes);
-template std::optional<SidrRep> decode<SidrRep>(ConstBytes);
-template std::optional<Lap> decode<Lap>(ConstBytes);
-template std::optional<Apr> decode<Apr>(ConstBytes);
-template Mad encode<Req>(const Req&, uint64_t);
-template Mad encode<Mra>(const Mra&, uint64_t);
-template Mad encode<Rej>(const Rej&, uint64_t);
-template Mad encode<Rep>(const Rep&, uint64_t);
-template Mad encode<Rtu>(const Rtu&, uint64_t);
-template Mad encode<Dreq>(const Dreq&, uint64_t);
-template Mad encode<Drep>(const Drep&, uint64_t);
-template Mad encode<SidrReq>(const SidrReq&, uint64_t);
-template Mad encode<SidrRep>(const SidrRep&, uint64_t);
-template Mad encode<Lap>(const Lap&, uint64_t);
-template Mad encode<Apr>(const Apr&, uint64_t);
+#define VERBENA_CM_MESSAGE(Message)                            \
+  template std::optional<Message> decode<Message>(ConstBytes); \
+  template Mad encode<Message>(const Message&, uint64_t)
+VERBENA_CM_MESSAGE(Req);
+VERBENA_CM_MESSAGE(Mra);
+VERBENA_CM_MESSAGE(Rej);
+VERBENA_CM_MESSAGE(Rep);
+VERBENA_CM_MESSAGE(Rtu);
+VERBENA_CM_MESSAGE(Dreq);
+VERBENA_CM_MESSAGE(Drep);
+VERBENA_CM_MESSAGE(SidrReq);
+VERBENA_CM_MESSAGE(SidrRep);
+VERBENA_CM_MESSAGE(Lap);
+VERBENA_CM_MESSAGE(Apr);
+#undef VERBENA_CM_MESSAGE
 
 }  // namespace verbena::cm

@@ -2,18 +2,135 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "management/cm/counters.h"
-#include "management/cm/mad.h"
-#include "management/cm/reasons.h"
+#include "wire/roce/mad.h"
 #include "wire/roce/path.h"
 
 namespace verbena::cm {
+
+using roce::kGsiQkey, roce::kGsiQpn, roce::kMadBytes, roce::kMadHeaderBytes, roce::Mad;
+
+inline constexpr uint8_t kMadClass = 0x07;  // communication management
+inline constexpr uint8_t kMadClassVersion = 2;
+
+// The messages of the CM class (IBTA volume 1, table 104), numbered from zero. The attribute ID of a message
+// is 0x0010 (kFirstAttribute) plus this number.
+enum class MessageType : uint8_t {
+  kReq,
+  kMra,
+  kRej,
+  kRep,
+  kRtu,
+  kDreq,
+  kDrep,
+  kSidrReq,
+  kSidrRep,
+  kLap,
+  kApr,
+};
+inline constexpr size_t kMessageTypes = 11;
+inline constexpr uint16_t kFirstAttribute = 0x0010;
+const char* message_name(MessageType type);
+
+// The reasons of a REJ (IBTA volume 1, table 109). Peers may send other reasons, so received reasons are
+// stored as numbers.
+enum class RejReason : uint16_t {
+  kNoQp = 1,
+  kNoEec = 2,
+  kNoResources = 3,
+  kTimeout = 4,  // ARI: the sender's CA GUID
+  kUnsupportedRequest = 5,
+  kInvalidCommunicationId = 6,
+  kInvalidCommunicationInstance = 7,
+  kInvalidServiceId = 8,
+  kInvalidTransportServiceType = 9,
+  kStaleConnection = 10,
+  kRdcDoesNotExist = 11,
+  kInvalidGid = 12,  // ARI for this and the following: an acceptable value
+  kInvalidLid = 13,
+  kInvalidServiceLevel = 14,
+  kInvalidTrafficClass = 15,
+  kInvalidHopLimit = 16,
+  kInvalidPacketRate = 17,
+  kInvalidAlternateGid = 18,
+  kInvalidAlternateLid = 19,
+  kInvalidAlternateServiceLevel = 20,
+  kInvalidAlternateTrafficClass = 21,
+  kInvalidAlternateHopLimit = 22,
+  kInvalidAlternatePacketRate = 23,
+  kCmRedirection = 24,
+  kRedirection = 25,
+  kInvalidPathMtu = 26,
+  kInsufficientResponderResources = 27,
+  kConsumer = 28,
+  kInvalidRnrRetryCount = 29,
+  kDuplicateCommunicationId = 30,
+  kInvalidClassVersion = 31,
+  kInvalidFlowLabel = 32,
+  kInvalidAlternateFlowLabel = 33,
+  kVendorOptionNotSupported = 35,
+};
+const char* reason_name(uint16_t reason);
+
+// The kind of message that is rejected, or delayed by an MRA (IBTA volume 1, 12.6.6 and 12.6.7).
+enum class Answered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };
+
+// The result of a SIDR_REQ (IBTA volume 1, 12.11.2).
+enum class SidrStatus : uint8_t {
+  kValid = 0,
+  kUnsupported = 1,
+  kRejected = 2,
+  kNoQp = 3,
+  kRedirected = 4,
+  kUnsupportedVersion = 5,
+};
+
+// The result of a LAP (IBTA volume 1, 12.8.2): those that we send.
+enum class AprStatus : uint8_t {
+  kLoaded = 0,
+  kInvalidCommunicationId = 1,
+  kUnsupported = 2,
+  kInvalidQpn = 6
+};
+
+// The reason why a received datagram was dropped without effect.
+enum class DropReason : uint8_t {
+  kNotWhole,           // length is not 256 bytes
+  kNotOurs,            // other management class, version or method, or unknown attribute
+  kMalformed,          // a field has an impossible value
+  kUnknownConnection,  // no connection has the communication ID (REP, RTU, DREQ and LAP are answered
+                       // nevertheless)
+  kWrongPeer,   // the ID belongs to a connection with another host or QP, or another program of the host sent
+                // it
+  kUnexpected,  // the message makes no sense in the connection's state
+  kTooManyHalfOpen,  // REQ, SIDR_REQ: ManagerConfig::max_half_open is reached
+  kNotAdmitted,      // REQ, SIDR_REQ: the owner ignored the request, as for a full backlog
+  kPeerToPeerLost,   // does not occur: keeps its place in protocol::CmStatus
+};
+inline constexpr size_t kDropReasons = 9;
+const char* drop_reason_name(DropReason reason);
+
+// Counters of one GSI, written only by the manager's thread.
+struct Counters {
+  using ByMessage = std::array<uint64_t, kMessageTypes>;
+  ByMessage sent{};           // including retransmissions
+  ByMessage retransmitted{};  // by timer
+  ByMessage received{};
+  ByMessage duplicates{};  // received more than once; answered again where the specification says so
+  ByMessage timed_out{};   // given up after all retransmissions
+  std::array<uint64_t, kDropReasons> dropped{};
+  uint64_t stale_connections = 0;    // stale connections, detected because the peer reused the QPN
+  uint64_t time_wait_cut_short = 0;  // waits ended early by ManagerConfig::max_waiting
+
+  uint64_t& of(DropReason reason) { return dropped[static_cast<size_t>(reason)]; }
+  uint64_t of(DropReason reason) const { return dropped[static_cast<size_t>(reason)]; }
+};
 
 // The messages of communication management as values in host order (IBTA volume 1, 12.6 to 12.11). As in the
 // specification, "local" and "remote" are from the sender's view. Reserved bits are sent as zero and ignored

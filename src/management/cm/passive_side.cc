@@ -12,13 +12,6 @@ QpType qp_type_of(const Req& req) {
   return req.transport == Transport::kUc ? QpType::kUc : QpType::kRc;
 }
 
-// Whether our REQ wins against a crossing REQ (IBTA volume 1, 12.10.4). The greater CA GUID wins; on one
-// adapter, the greater QPN. The winner ignores the other REQ.
-bool stays_active(const Connection& mine, const Req& req) {
-  if (mine.local_ca_guid != req.local_ca_guid) return mine.local_ca_guid > req.local_ca_guid;
-  return mine.info.local_qpn > req.local_qpn;
-}
-
 // Stores the REQ's fields from our view: the peer's local QPN is our remote QPN.
 void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   ConnectionInfo& info = connection.info;
@@ -26,7 +19,6 @@ void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   info.path.flow_label = req.primary.flow_label;
   info.path.traffic_class = req.primary.traffic_class;
   info.remote_id = req.local_id;
-  info.is_active = false;
   info.peer_has_roce_port = arrival.from_roce_port;
   info.qp_type = qp_type_of(req);
   info.remote_qpn = req.local_qpn;
@@ -41,7 +33,6 @@ void remember(const Req& req, const Arrival& arrival, Connection& connection) {
   info.responder_resources = asked.responder_resources;
   info.peer_response_timeout = req.local_response_timeout;
   info.max_cm_retries = req.max_cm_retries;
-  connection.service_id = req.service_id;
 }
 
 // The reason to refuse a REQ that no listener could accept, if there is one.
@@ -69,26 +60,20 @@ void Manager::handle(const Req& req, const Incoming& incoming) {
     sender_.answer_rej(0, req.local_id, Answered::kReq, why, incoming);
   };
   if (const auto why = refusal_of(req, incoming.arrival)) return refuse(*why);
-  if (Connection* const mine =
-          table_.find_crossing(req.service_id, incoming.arrival.path.destination, incoming.peer())) {
-    return settle_crossing(*mine, req, incoming);
-  }
   if (is_stale(req.local_qpn, false, incoming)) return refuse(because(RejReason::kStaleConnection));
   const Admission admission = admit(req, incoming);
   if (admission.verdict == Admission::kRefuse) {
     refuse(because(admission.reason));
-  } else if (admission.verdict == Admission::kAdmit) {
-    begin(table_.create(admission.context, incoming.arrival.path, admission.account), req, incoming);
   }
-}
-
-void Manager::settle_crossing(Connection& mine, const Req& req, const Incoming& incoming) {
-  ++counters_.peer_to_peer;
-  if (stays_active(mine, req)) {
-    drop(DropReason::kPeerToPeerLost);
-  } else {
-    begin(mine, req, incoming);
-  }
+  if (admission.verdict != Admission::kAdmit) return;
+  Connection& connection = table_.create(admission.context, incoming.arrival.path, admission.account);
+  table_.enter(connection, State::kReqReceived);
+  remember(req, incoming.arrival, connection);
+  connection.transaction = incoming.transaction;
+  connection.timeout = config_.answer_time(req.local_response_timeout);
+  table_.insert_remote_numbers(connection);
+  table_.await_owner(connection, incoming.now);
+  tell(connection, &Handler::on_request, req, incoming.arrival);
 }
 
 // Answers a duplicate REQ with our earlier answer, if there was one.
@@ -109,17 +94,6 @@ void Manager::repeat_answer(const Req& req, Connection& connection, const Incomi
     default:
       break;
   }
-}
-
-void Manager::begin(Connection& connection, const Req& req, const Incoming& incoming) {
-  table_.enter(connection, State::kReqReceived);
-  remember(req, incoming.arrival, connection);
-  connection.transaction = incoming.transaction;
-  connection.last.kept = false;
-  connection.timeout = config_.answer_time(req.local_response_timeout);
-  table_.insert_remote_numbers(connection);
-  table_.await_owner(connection, incoming.now);
-  tell(connection, &Handler::on_request, req, incoming.arrival);
 }
 
 Result<void> Manager::reply(LocalId id, const ConnectReply& reply, TimePoint now) {
@@ -179,6 +153,25 @@ Result<void> Manager::establish(LocalId id, TimePoint) {
   table_.enter(**connection, State::kEstablished);
   (*connection)->last.kept = false;
   return {};
+}
+
+void Manager::handle(const Lap& lap, const Incoming& incoming) {
+  const Connection* const connection = of_peer(lap.remote_id, lap.local_id, incoming);
+  Apr apr;
+  apr.local_id = lap.remote_id;
+  apr.remote_id = lap.local_id;
+  apr.status = AprStatus::kUnsupported;
+  if (connection == nullptr || connection->info.state != State::kEstablished) {
+    apr.status = AprStatus::kInvalidCommunicationId;
+  } else if (connection->info.local_qpn != lap.remote_qpn) {
+    drop(DropReason::kWrongPeer);
+    apr.status = AprStatus::kInvalidQpn;
+  }
+  sender_.answer(apr, incoming);
+}
+
+void Manager::handle(const Apr& apr, const Incoming& incoming) {
+  if (of_peer(apr.remote_id, apr.local_id, incoming) != nullptr) count_duplicate(MessageType::kApr);
 }
 
 }  // namespace verbena::cm

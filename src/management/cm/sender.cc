@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "management/cm/sender.h"
 
-#include "base/bytes.h"
-
 namespace verbena::cm {
 namespace {
 
@@ -80,22 +78,11 @@ void Sender::send_rej(Connection& connection, const RejectParameters& why) {
 }
 
 void Sender::keep_rej(Connection& connection, const RejectParameters& why) {
+  const State state = connection.info.state;
   Rej rej = make_rej(connection.info.local_id, connection.info.remote_id, Answered::kOther, why);
-  switch (connection.info.state) {
-    case State::kReqReceived:
-      rej.local_id = 0;
-      rej.rejected = Answered::kReq;
-      break;
-    case State::kMraReqSent:
-      rej.rejected = Answered::kReq;
-      break;
-    case State::kRepReceived:
-    case State::kMraRepSent:
-      rej.rejected = Answered::kRep;
-      break;
-    default:
-      break;
-  }
+  if (state == State::kReqReceived) rej.local_id = 0;
+  if (state == State::kReqReceived || state == State::kMraReqSent) rej.rejected = Answered::kReq;
+  if (state == State::kRepReceived || state == State::kMraRepSent) rej.rejected = Answered::kRep;
   connection.last = {encode(rej, connection.transaction), true, MessageType::kRej};
   connection.last.reason = rej.reason;
 }

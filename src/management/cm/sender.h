@@ -4,9 +4,7 @@
 #include <cstdint>
 
 #include "base/time.h"
-#include "management/cm/connection.h"
 #include "management/cm/connection_table.h"
-#include "management/cm/counters.h"
 #include "management/cm/events.h"
 #include "management/cm/known_peers.h"
 #include "management/cm/messages.h"

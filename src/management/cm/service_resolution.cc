@@ -13,7 +13,6 @@ Result<LocalId> Manager::sidr_request(const SidrRequest& request, uint64_t conte
   connection.info.is_active = true;
   connection.info.pkey = request.pkey;
   connection.info.max_cm_retries = request.max_cm_retries;
-  connection.service_id = request.service_id;
   connection.timeout = 2 * time_of(request.packet_life_time) + time_of(request.remote_response_timeout);
   sender_.begin_transaction(connection);
   req.request_id = connection.info.local_id;
@@ -96,11 +95,6 @@ void Manager::abandon_resolution(Connection& connection, TimePoint now) {
   SidrReply refused;
   refused.status = SidrStatus::kRejected;
   send_sidr_rep(connection, refused, now);
-}
-
-void Manager::give_up_resolution(Connection& connection) {
-  table_.enter(connection, State::kIdle);
-  tell(connection, &Handler::on_unreachable, MessageType::kSidrReq);
 }
 
 }  // namespace verbena::cm

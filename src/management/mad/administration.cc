@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/mad/administration.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -58,8 +56,10 @@ struct NodeAt {
   uint16_t lid;
 };
 
+constexpr NodeAt kSwitch{{nullptr, 0}, Subnet::kSwitchLid};
+
 std::vector<NodeAt> nodes_of(const Subnet& subnet) {
-  std::vector<NodeAt> nodes{{{nullptr, 0}, Subnet::kSwitchLid}};
+  std::vector<NodeAt> nodes{kSwitch};
   for (const auto& [port, member] : subnet.members()) {
     if (member.shown) nodes.push_back({{&member, 1}, member.lid});
   }
@@ -96,20 +96,18 @@ void make_port_info_records(const Subnet& subnet, const Emit& emit) {
 }
 
 void make_switch_info_records(const Subnet& subnet, const Emit& emit) {
-  const NodeAt at{{nullptr, 0}, Subnet::kSwitchLid};
-  emit(record_of(24, at, attribute_of(subnet, at.node, kSwitchInfo, 0), 4, kSwitchInfoBytes).whole());
+  emit(record_of(24, kSwitch, attribute_of(subnet, kSwitch.node, kSwitchInfo, 0), 4, kSwitchInfoBytes)
+           .whole());
 }
 
 void make_sm_info_records(const Subnet& subnet, const Emit& emit) {
-  const NodeAt at{{nullptr, 0}, Subnet::kSwitchLid};
-  emit(record_of(28, at, attribute_of(subnet, at.node, kSmInfo, 0), 4, kSmInfoBytes).whole());
+  emit(record_of(28, kSwitch, attribute_of(subnet, kSwitch.node, kSmInfo, 0), 4, kSmInfoBytes).whole());
 }
 
 void make_forwarding_records(const Subnet& subnet, const Emit& emit) {
-  const NodeAt at{{nullptr, 0}, Subnet::kSwitchLid};
   for (unsigned block = 0; block <= Subnet::kLastLid / kAttributeBytes; ++block) {
-    auto record =
-        record_of(72, at, attribute_of(subnet, at.node, kLinearForwarding, block), 8, kAttributeBytes);
+    auto record = record_of(72, kSwitch, attribute_of(subnet, kSwitch.node, kLinearForwarding, block), 8,
+                            kAttributeBytes);
     record.u16(2, block);
     if (!emit(record.whole())) return;
   }

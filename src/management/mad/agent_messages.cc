@@ -2,8 +2,6 @@
 #include "management/mad/agent_messages.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string>
 
 namespace verbena::mad {
 
@@ -21,9 +19,32 @@ constexpr size_t kNetworkGuidAt = 128;
 constexpr uint8_t kFormat = 1;
 constexpr uint8_t kUp = 1, kWantsAnswer = 2;
 
-// Only printable ASCII is accepted, since the text is printed to terminals.
-bool is_printable(char letter) {
-  return letter >= ' ' && letter <= '~';
+constexpr size_t kInfoFormatAt = 40;
+constexpr size_t kInfoPathMtuAt = 41;
+constexpr size_t kAskedByAt = 48;
+constexpr size_t kVersionAt = 64;
+constexpr size_t kVersionBytes = 32;
+constexpr size_t kInfoDescriptionAt = 96;
+constexpr uint8_t kInfoFormat = 1;
+
+// Texts are printed to terminals, and so may have only these letters.
+bool is_not_printable(char letter) {
+  return letter < ' ' || letter > '~';
+}
+
+void set_text(Mad& mad, size_t at, const std::string& text, size_t most) {
+  std::memcpy(mad.at(at), text.data(), std::min(text.size(), most));
+}
+
+std::string text_at(const Mad& mad, size_t at, size_t most) {
+  const auto* bytes = reinterpret_cast<const char*>(mad.at(at));
+  return {bytes, ::strnlen(bytes, most)};
+}
+
+std::string info_text_at(const Mad& mad, size_t at, size_t most) {
+  std::string text = text_at(mad, at, most);
+  std::ranges::replace_if(text, is_not_printable, '?');
+  return text;
 }
 
 }  // namespace
@@ -41,8 +62,7 @@ Mad encode(const Announcement& announcement) {
   mad.set(kGuidAt, adapter.guid);
   mad.set_u8(kNetworkRankAt, adapter.network.rank);
   mad.set(kNetworkGuidAt, adapter.network.guid);
-  std::memcpy(mad.at(kDescriptionAt), adapter.description.data(),
-              std::min(adapter.description.size(), kMaxDescriptionBytes));
+  set_text(mad, kDescriptionAt, adapter.description, kMaxDescriptionBytes);
   return mad;
 }
 
@@ -63,36 +83,10 @@ std::optional<Announcement> decode_announcement(const Mad& mad) {
   adapter.network = {mad.u8(kNetworkRankAt), mad.get<uint64_t>(kNetworkGuidAt)};
   if (adapter.network.guid == 0) adapter.network = {};
   if (adapter.guid == 0 || adapter.path_mtu < 1 || adapter.path_mtu > 5) return std::nullopt;
-  const auto* text = reinterpret_cast<const char*>(mad.at(kDescriptionAt));
-  adapter.description.assign(text, ::strnlen(text, kMaxDescriptionBytes));
-  if (!std::ranges::all_of(adapter.description, is_printable)) return std::nullopt;
+  adapter.description = text_at(mad, kDescriptionAt, kMaxDescriptionBytes);
+  if (std::ranges::any_of(adapter.description, is_not_printable)) return std::nullopt;
   return announcement;
 }
-
-namespace {
-
-constexpr size_t kInfoFormatAt = 40;
-constexpr size_t kInfoPathMtuAt = 41;
-constexpr size_t kAskedByAt = 48;
-constexpr size_t kVersionAt = 64;
-constexpr size_t kVersionBytes = 32;
-constexpr size_t kInfoDescriptionAt = 96;
-constexpr uint8_t kInfoFormat = 1;
-
-void set_info_text(Mad& mad, size_t at, const std::string& text, size_t most) {
-  std::memcpy(mad.at(at), text.data(), std::min(text.size(), most));
-}
-
-// Replaces all but printable ASCII by question marks, since the text is printed to terminals.
-std::string info_text_at(const Mad& mad, size_t at, size_t most) {
-  const auto* bytes = reinterpret_cast<const char*>(mad.at(at));
-  std::string text(bytes, ::strnlen(bytes, most));
-  std::ranges::replace_if(
-      text, [](char letter) { return letter < ' ' || letter > '~'; }, '?');
-  return text;
-}
-
-}  // namespace
 
 Mad agent_info_request(uint32_t transaction) {
   Mad mad;
@@ -113,8 +107,8 @@ Mad answer_agent_info(const Mad& request, const AgentInfo& info) {
   mad.set_u8(kInfoFormatAt, kInfoFormat);
   mad.set_u8(kInfoPathMtuAt, info.path_mtu);
   std::memcpy(mad.at(kAskedByAt), info.asked_by.bytes.data(), info.asked_by.bytes.size());
-  set_info_text(mad, kVersionAt, info.version, kVersionBytes - 1);
-  set_info_text(mad, kInfoDescriptionAt, info.description, kMaxDescriptionBytes);
+  set_text(mad, kVersionAt, info.version, kVersionBytes - 1);
+  set_text(mad, kInfoDescriptionAt, info.description, kMaxDescriptionBytes);
   return mad;
 }
 

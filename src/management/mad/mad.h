@@ -81,12 +81,35 @@ struct MadHeader {
   // an answer (13.4.6.2).
   bool is_response() const { return (method & kMethodResponse) != 0 || method == kMethodTrapRepress; }
 };
-MadHeader header_of(const Mad& mad);
+inline MadHeader header_of(const Mad& mad) {
+  MadHeader header;
+  header.base_version = mad.u8(kBaseVersionAt);
+  header.management_class = mad.u8(kClassAt);
+  header.class_version = mad.u8(kClassVersionAt);
+  header.method = mad.u8(kMethodAt);
+  header.transaction = mad.get<uint64_t>(kTransactionAt);
+  header.attribute = mad.get<uint16_t>(kAttributeAt);
+  header.modifier = mad.get<uint32_t>(kModifierAt);
+  if (is_vendor_with_oui(header.management_class)) header.oui = load_be24(mad.at(kOuiAt));
+  return header;
+}
+
+// Sets the status field. Keeps the direction bit of answers with a directed route.
+inline void set_status(Mad& mad, MadStatus status) {
+  constexpr uint16_t kOnTheWayBack = 0x8000;
+  const bool directed = mad.u8(kClassAt) == kClassSubnDirected;
+  mad.set(kStatusAt, static_cast<uint16_t>(static_cast<uint16_t>(status) | (directed ? kOnTheWayBack : 0)));
+}
 
 // Begins an answer: copies the whole request, sets the response bit and the status, and turns Set into
 // GetResp. The caller overwrites the data.
-Mad begin_answer(const Mad& request, MadStatus status = MadStatus::kSuccess);
-// Sets the status field. Keeps the direction bit of answers with a directed route.
-void set_status(Mad& mad, MadStatus status);
+inline Mad begin_answer(const Mad& request, MadStatus status = MadStatus::kSuccess) {
+  Mad answer = request;
+  const uint8_t method = request.u8(kMethodAt);
+  answer.set_u8(kMethodAt,
+                static_cast<uint8_t>((method == kMethodSet ? kMethodGet : method) | kMethodResponse));
+  set_status(answer, status);
+  return answer;
+}
 
 }  // namespace verbena::mad

@@ -2,7 +2,6 @@
 #include "management/mad/performance.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 namespace verbena::mad {
@@ -60,30 +59,6 @@ void clear_data(Mad& answer) {
   std::ranges::fill(std::span(answer.bytes).subspan(kDataAt, kDataBytes), std::byte{});
 }
 
-template <size_t kFieldCount>
-void put_all(Mad& answer, const Field (&fields)[kFieldCount], const PortCounters& counted) {
-  for (const Field& field : fields) put(answer, field, counted.*field.counter);
-}
-
-template <size_t kFieldCount>
-void take_selected(PortCounters& base, const Field (&fields)[kFieldCount], uint16_t selected,
-                   const PortCounters& now) {
-  for (const Field& field : fields) {
-    if ((selected >> field.bit & 1) != 0) base.*field.counter = now.*field.counter;
-  }
-}
-
-// Subtracts the base, unless the counter is lower: then a new device has the same name.
-template <size_t kFieldCount>
-PortCounters since(const PortCounters& base, const Field (&fields)[kFieldCount], const PortCounters& now) {
-  PortCounters counted;
-  for (const Field& field : fields) {
-    const uint64_t value = now.*field.counter, from = base.*field.counter;
-    counted.*field.counter = value >= from ? value - from : value;
-  }
-  return counted;
-}
-
 }  // namespace
 
 PortCounters PortCounters::seen_from_peer() const {
@@ -121,15 +96,16 @@ Mad Performance::answer(const Mad& request, uint8_t port, const PortCounters& no
   if (!is_extended && header.attribute != kPortCounters) return refuse(MadStatus::kUnsupportedAttribute);
   if (is_set && !may_set) return refuse(MadStatus::kUnsupportedAttribute);
   if (asked_port != port && asked_port != kAllPorts) return refuse(MadStatus::kInvalidValue);
-  if (is_set && is_extended) take_selected(extended_base_, kExtendedFields, selected, now);
-  if (is_set && !is_extended) take_selected(base_, kFields, selected, now);
   clear_data(answer);
   answer.set_u8(kPortSelectAt, asked_port);
   if (is_set) answer.set(kCounterSelectAt, selected);
-  if (is_extended) {
-    put_all(answer, kExtendedFields, since(extended_base_, kExtendedFields, now));
-  } else {
-    put_all(answer, kFields, since(base_, kFields, now));
+  PortCounters& base = is_extended ? extended_base_ : base_;
+  const std::span<const Field> fields = is_extended ? std::span<const Field>(kExtendedFields) : kFields;
+  for (const Field& field : fields) {
+    const uint64_t value = now.*field.counter;
+    uint64_t& from = base.*field.counter;
+    if (is_set && (selected >> field.bit & 1) != 0) from = value;
+    put(answer, field, value >= from ? value - from : value);  // lower: of a new device of the same name
   }
   return answer;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 namespace verbena::mad {
 
@@ -25,6 +24,22 @@ Mad begin(const Mad& about, RmppType type) {
   mad.set_u8(kRmppFlagsAt, static_cast<uint8_t>((about.u8(kRmppFlagsAt) & 0xf8) | kRmppActive));
   mad.set_u8(kRmppStatusAt, 0);
   return mad;
+}
+
+uint32_t count_segments(size_t bytes, size_t data_at, size_t data_bytes) {
+  const size_t data = bytes > data_at ? bytes - data_at : 0;
+  return static_cast<uint32_t>(std::max<size_t>((data + data_bytes - 1) / data_bytes, 1));
+}
+
+constexpr size_t kOfMessage = 1024;                   // memory per message without its data
+constexpr size_t kOfEarlySegment = sizeof(Mad) + 64;  // with its map node
+
+RmppReceiver::Outcome refuse(const Mad& segment, RmppType type, RmppStatus status) {
+  return {rmpp_refusal(segment, type, status), {}};
+}
+
+bool is_last(const Mad& segment) {
+  return (segment.u8(kRmppFlagsAt) & kRmppLast) != 0;
 }
 
 }  // namespace
@@ -69,15 +84,6 @@ Mad rmpp_refusal(const Mad& about, RmppType type, RmppStatus status) {
   mad.set(kRmppLengthAt, uint32_t{0});
   return mad;
 }
-
-namespace {
-
-uint32_t count_segments(size_t bytes, size_t data_at, size_t data_bytes) {
-  const size_t data = bytes > data_at ? bytes - data_at : 0;
-  return static_cast<uint32_t>(std::max<size_t>((data + data_bytes - 1) / data_bytes, 1));
-}
-
-}  // namespace
 
 RmppSender::RmppSender(std::vector<std::byte> message, Duration wait, uint32_t retries, TimePoint now)
     : message_(std::move(message)),
@@ -174,21 +180,6 @@ void RmppSender::on_deadline(TimePoint now) {
   sent_ = acknowledged_;
   deadline_ = now + wait_;
 }
-
-namespace {
-
-constexpr size_t kOfMessage = 1024;                   // memory per message without its data
-constexpr size_t kOfEarlySegment = sizeof(Mad) + 64;  // with its map node
-
-RmppReceiver::Outcome refuse(const Mad& segment, RmppType type, RmppStatus status) {
-  return {rmpp_refusal(segment, type, status), {}};
-}
-
-bool is_last(const Mad& segment) {
-  return (segment.u8(kRmppFlagsAt) & kRmppLast) != 0;
-}
-
-}  // namespace
 
 RmppReceiver::Outcome RmppReceiver::on_data(uint64_t owner, const roce::Address& from, const Mad& segment,
                                             TimePoint now) {

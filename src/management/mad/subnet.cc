@@ -2,7 +2,6 @@
 #include "management/mad/subnet.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/bytes.h"
@@ -64,8 +63,6 @@ void Subnet::change_own(Adapter own) {
   member.adapter = std::move(own);
 }
 
-// Ignores a network whose GUID equals an adapter's: a stranger's announcement must not give the switch that
-// GUID.
 uint64_t Subnet::switch_guid() const {
   Network lowest;
   for (const auto& [port, member] : members_) {
@@ -86,13 +83,6 @@ const Member* Subnet::by_lid(uint16_t lid) const {
 const Member* Subnet::by_guid(uint64_t guid) const {
   for (const auto& [port, member] : members_) {
     if (member.adapter.guid == guid) return &member;
-  }
-  return nullptr;
-}
-
-const Member* Subnet::by_address(const roce::Address& address) const {
-  for (const auto& [port, member] : members_) {
-    if (port != kOwnPort && member.address == address) return &member;
   }
   return nullptr;
 }
@@ -163,16 +153,12 @@ bool Subnet::hear(const Adapter& adapter, const roce::Address& address, TimePoin
 }
 
 const Member* Subnet::meet(const roce::Address& address, TimePoint now) {
-  Member* member = take_in(address, now);
+  Member* member = look_for(address, now);
   if (member != nullptr) member->shown = true;
   return member;
 }
 
-const Member* Subnet::look_for(const roce::Address& address, TimePoint now) {
-  return take_in(address, now);
-}
-
-Member* Subnet::take_in(const roce::Address& address, TimePoint now) {
+Member* Subnet::look_for(const roce::Address& address, TimePoint now) {
   const uint64_t guid = guid_of_address(address);
   if (guid == own().adapter.guid) return nullptr;
   Member* member = find([&](const Member& each) { return each.address == address; });

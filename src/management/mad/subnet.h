@@ -80,7 +80,8 @@ class Subnet {
   // so that it does not change as hosts come and go. Hosts may have addresses of several networks, or
   // different prefix lengths. So each host announces one network, and all hosts use the lowest that any host
   // announces. (If hosts announce different networks, the GUID depends on which hosts are present.) Ignores a
-  // network whose GUID is an adapter's. Without any network, the GUID is a constant.
+  // network whose GUID is an adapter's: a stranger could give the switch that GUID. Without any network, the
+  // GUID is a constant.
   uint64_t switch_guid() const;
   // Returns the members, including those not shown, by their port of the switch.
   const std::map<uint8_t, Member>& members() const { return members_; }
@@ -89,10 +90,9 @@ class Subnet {
   // Returns the member at a port of the switch; nullptr if there is none or it is not shown.
   const Member* at_port(uint8_t port) const;
 
-  // Find a member, shown or not; nullptr if there is none. by_address() never finds our own adapter.
+  // Find a member, shown or not; nullptr if there is none.
   const Member* by_lid(uint16_t lid) const;
   const Member* by_guid(uint64_t guid) const;
-  const Member* by_address(const roce::Address& address) const;
 
   // Handles a neighbour's announcement. Returns whether the neighbour is new or has changed. Ignores (false)
   // announcements of GUID 0 or our own GUID, and new neighbours if all 254 ports have announced members.
@@ -102,7 +102,7 @@ class Subnet {
   const Member* meet(const roce::Address& address, TimePoint now);
   // Adds a member, with a LID, for an address that a query asks for. The member is shown once it has sent
   // something. Returns nullptr if there is no room, or the address is our own.
-  const Member* look_for(const roce::Address& address, TimePoint now);
+  Member* look_for(const roce::Address& address, TimePoint now);
   // Removes neighbours last heard before `then`. For announced ones only announcements count.
   void forget_before(TimePoint then);
 
@@ -113,7 +113,6 @@ class Subnet {
  private:
   Member* find(const std::function<bool(const Member&)>& is_it);
   Member* make_room();
-  Member* take_in(const roce::Address& address, TimePoint now);
   uint16_t free_lid(uint64_t guid) const;
 
   uint32_t activity_ = 0;

@@ -2,10 +2,7 @@
 #include "management/mad/subnet_management.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/bytes.h"
-#include "management/mad/mad.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::mad {
@@ -225,25 +222,6 @@ constexpr Maker kMakers[] = {
     {kSmInfo, sm_info},
 };
 
-}  // namespace
-
-const LinkSpeed& link_speed_of(uint32_t megabits) {
-  if (megabits == 0) megabits = kAssumedMegabits;
-  for (const LinkSpeed& each : kLinkSpeeds) {
-    if (megabits <= each.megabits) return each;
-  }
-  return *std::rbegin(kLinkSpeeds);
-}
-
-Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier) {
-  for (const Maker& each : kMakers) {
-    if (each.attribute == attribute) return each.make(subnet, node, modifier);
-  }
-  return kUnknown;
-}
-
-namespace {
-
 // Offsets in a packet with a directed route (14.2.1.2).
 constexpr size_t kHopPointerAt = 6;
 constexpr size_t kHopCountAt = 7;
@@ -297,6 +275,21 @@ std::optional<Node> destination_of(const Subnet& subnet, const Mad& request, uin
 }
 
 }  // namespace
+
+const LinkSpeed& link_speed_of(uint32_t megabits) {
+  if (megabits == 0) megabits = kAssumedMegabits;
+  for (const LinkSpeed& each : kLinkSpeeds) {
+    if (megabits <= each.megabits) return each;
+  }
+  return *std::rbegin(kLinkSpeeds);
+}
+
+Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier) {
+  for (const Maker& each : kMakers) {
+    if (each.attribute == attribute) return each.make(subnet, node, modifier);
+  }
+  return kUnknown;
+}
 
 std::optional<Mad> answer_subnet_management(Subnet& subnet, const Mad& request, uint16_t lid) {
   const MadHeader header = header_of(request);

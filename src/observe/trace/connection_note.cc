@@ -8,8 +8,7 @@
 
 #include "base/format.h"
 #include "management/cm/event_names.h"
-#include "management/cm/mad.h"
-#include "management/cm/reasons.h"
+#include "management/cm/messages.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::trace {

@@ -17,13 +17,12 @@
 
 #include "agent/agent_process.h"
 #include "agent/cm/cleanup.h"
+#include "agent/cm/gsi_port.h"
 #include "agent/cm/program.h"
-#include "agent/cm/received_messages.h"
 #include "agent/network_namespace.h"
 #include "control/client/client.h"
 #include "control/client/command_client.h"
-#include "management/cm/counters.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 #include "wire/roce/qpn.h"
 

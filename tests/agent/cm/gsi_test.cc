@@ -15,8 +15,7 @@
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"
 #include "control/client/command_client.h"
-#include "management/cm/counters.h"
-#include "management/cm/ip_service.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 
 namespace verbena {

@@ -40,7 +40,7 @@ class Program : private CmClientHost {
     request.id = ++last_;
     request.channel = channel;
     request.port_space = RDMA_PS_TCP;
-    return ask<&IdentifierRequests::create>(protocol::MessageType::kCmCreateId, request) == 0 ? last_ : 0;
+    return ask<&ClientRequests::create>(protocol::MessageType::kCmCreateId, request) == 0 ? last_ : 0;
   }
   void create_many(size_t count) {
     for (size_t i = 0; i < count; ++i) ASSERT_NE(create(), 0u) << i;
@@ -48,24 +48,24 @@ class Program : private CmClientHost {
   int listen(uint32_t id) {
     protocol::CmListenRequest request{};
     request.id = id;
-    return ask<&AddressRequests::listen>(protocol::MessageType::kCmListen, request);
+    return ask<&ClientRequests::listen>(protocol::MessageType::kCmListen, request);
   }
   int destroy(uint32_t id) {
     protocol::CmIdRequest request{};
     request.id = id;
-    return ask<&IdentifierRequests::destroy>(protocol::MessageType::kCmDestroyId, request);
+    return ask<&ClientRequests::destroy>(protocol::MessageType::kCmDestroyId, request);
   }
   int bind(uint32_t id, uint16_t port) {
     protocol::CmBindRequest request{};
     request.id = id;
     request.address.family = AF_INET;
     request.address.port = htons(port);
-    return ask<&AddressRequests::bind>(protocol::MessageType::kCmBind, request);
+    return ask<&ClientRequests::bind>(protocol::MessageType::kCmBind, request);
   }
   void begin_to_close() {
     protocol::CmChannelRequest request{};
     request.channel = 1;
-    ask<&IdentifierRequests::close_channel>(protocol::MessageType::kCmCloseChannel, request);
+    ask<&ClientRequests::close_channel>(protocol::MessageType::kCmCloseChannel, request);
   }
   int close() {
     return in_slices([this] { begin_to_close(); });
@@ -76,12 +76,12 @@ class Program : private CmClientHost {
     request.id = ++last_;
     request.channel = 1;
     request.port_space = RDMA_PS_UDP;
-    if (ask<&IdentifierRequests::create>(protocol::MessageType::kCmCreateId, request) != 0) return 0;
+    if (ask<&ClientRequests::create>(protocol::MessageType::kCmCreateId, request) != 0) return 0;
     protocol::CmBindRequest bound{};
     bound.id = last_;
     bound.address.family = AF_INET;
     ::inet_pton(AF_INET, "10.1.2.3", bound.address.address);
-    EXPECT_EQ(ask<&AddressRequests::bind>(protocol::MessageType::kCmBind, bound), 0);
+    EXPECT_EQ(ask<&ClientRequests::bind>(protocol::MessageType::kCmBind, bound), 0);
     protocol::CmJoinRequest join{};
     join.id = last_;
     join.multicast = 1;
@@ -89,7 +89,7 @@ class Program : private CmClientHost {
     join.group.family = AF_INET;
     ::inet_pton(AF_INET, "239.1.1.1", join.group.address);
     for (size_t i = 0; i < count; ++i)
-      EXPECT_EQ(ask<&MulticastRequests::join>(protocol::MessageType::kCmJoin, join), 0);
+      EXPECT_EQ(ask<&ClientRequests::join>(protocol::MessageType::kCmJoin, join), 0);
     return last_;
   }
   int destroy_in_slices(uint32_t id) {
@@ -99,8 +99,7 @@ class Program : private CmClientHost {
     protocol::CmMigrateRequest request{};
     request.id = id;
     request.channel = channel;
-    return in_slices(
-        [&] { ask<&IdentifierRequests::migrate>(protocol::MessageType::kCmMigrateId, request); });
+    return in_slices([&] { ask<&ClientRequests::migrate>(protocol::MessageType::kCmMigrateId, request); });
   }
   size_t slices = 0;  // of the last request that was carried out so
   void end() { service_.gone_clients().add(std::move(client_)); }
@@ -122,8 +121,8 @@ class Program : private CmClientHost {
     events_[channel - 1].reset(ends[0]);
     protocol::CmChannelRequest request{};
     request.channel = channel;
-    EXPECT_EQ(ask<&IdentifierRequests::open_channel>(protocol::MessageType::kCmOpenChannel, request,
-                                                     ClientFile(UniqueFd(ends[1]), user_, closer)),
+    EXPECT_EQ(ask<&ClientRequests::open_channel>(protocol::MessageType::kCmOpenChannel, request,
+                                                 ClientFile(UniqueFd(ends[1]), user_, closer)),
               0);
   }
   template <auto Method, class Request>

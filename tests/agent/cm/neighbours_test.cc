@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/neighbours.h"
-
 #include <cerrno>
 #include <optional>
 #include <vector>
@@ -8,6 +6,7 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 
+#include "agent/cm/routes.h"
 #include "agent/network_namespace.h"
 
 namespace verbena::agent {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/cm/received_messages.h"
+#include "agent/cm/gsi_port.h"
 
 namespace verbena::agent {
 namespace {

@@ -19,9 +19,8 @@
 #include "agent/network_namespace.h"
 #include "base/time.h"
 #include "management/cm/events.h"
-#include "management/cm/ip_service.h"
-#include "management/cm/mad.h"
 #include "management/cm/messages.h"
+#include "management/cm/parameters.h"
 
 namespace verbena::test {
 

@@ -22,7 +22,6 @@
 #include "agent/sessions/stranger.h"
 #include "control/client/client.h"
 #include "control/client/command_client.h"
-#include "management/cm/ip_service.h"
 #include "management/cm/parameters.h"
 #include "wire/roce/qpn.h"
 

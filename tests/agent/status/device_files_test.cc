@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/status/device_files.h"
-
 #include <cerrno>
 #include <fstream>
 #include <map>
@@ -8,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "agent/status/state_tree.h"
 #include "base/format.h"
 #include "control/model/device_counters.h"
 #include "management/mad/subnet.h"

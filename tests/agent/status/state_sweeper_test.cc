@@ -139,7 +139,7 @@ TEST_F(SweptHome, IsLeftAloneWhenTheAgentEnds) {
 }
 
 TEST(StateSweeping, EndsAtOnceBeforeItsTime) {
-  const StateSweeper sweeper("/nonexistent", std::chrono::hours(1));
+  const std::jthread sweeper = sweep_later("/nonexistent", std::chrono::hours(1));
 }
 
 TEST(LivingNetworkNamespaces, HaveOurOwnAmongThem) {

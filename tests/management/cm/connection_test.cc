@@ -147,8 +147,6 @@ TEST(Connection, AnswersOperationsThatMakeNoSenseWithEinval) {
   EXPECT_EQ(manager.confirm_disconnect(*id, {}, pair.now).error(), Error{EINVAL});
   EXPECT_EQ(manager.sidr_reply(*id, {}, pair.now).error(), Error{EINVAL});
   EXPECT_EQ(manager.delay(*id, 20, Manager::MraTime::kNow, {}, pair.now).error(), Error{EINVAL});
-  EXPECT_EQ(manager.load_alternate_path(*id, {}, {}, pair.now).error(), Error{EINVAL});
-  EXPECT_EQ(manager.answer_alternate_path(*id, AprStatus::kLoaded, {}, {}, pair.now).error(), Error{EINVAL});
   EXPECT_EQ(manager.destroy(*id + 1, pair.now).error(), Error{ENOENT});
   EXPECT_EQ(manager.info(*id + 1).error(), Error{ENOENT});
   auto xrc = pair.a.parameters_to(pair.b);

@@ -440,57 +440,5 @@ TEST(StaleConnection, IsFoundWhereAHostIsConnectedWithItself) {
   }
 }
 
-TEST(PeerToPeer, MakesOneConnectionOfReqsThatCross) {
-  Pair pair;
-  auto of_a = pair.a.parameters_to(pair.b, 100), of_b = pair.b.parameters_to(pair.a, 200);
-  of_a.peer_to_peer = of_b.peer_to_peer = true;
-  const LocalId a = *pair.a.manager.connect(of_a, 1, pair.now);
-  const LocalId b = *pair.b.manager.connect(of_b, 2, pair.now);
-  pair.carry();
-  // The CA GUID of b is greater, so b stays active.
-  ASSERT_EQ(pair.a.heard.size(), 1u);
-  EXPECT_EQ(pair.a.last().heard, Heard::kRequest);
-  EXPECT_EQ(pair.a.last().id, a);
-  EXPECT_EQ(pair.a.last().context, 1u);
-  EXPECT_TRUE(pair.b.heard.empty());
-  EXPECT_EQ(pair.b.manager.counters().of(DropReason::kPeerToPeerLost), 1u);
-  ASSERT_TRUE(pair.a.manager.reply(a, pair.a.reply_parameters(100), pair.now));
-  pair.carry();
-  EXPECT_EQ(pair.b.last().heard, Heard::kReply);
-  EXPECT_EQ(pair.b.last().id, b);
-  ASSERT_TRUE(pair.b.manager.ready(b, {}, pair.now));
-  pair.carry();
-  EXPECT_EQ(pair.a.state(a), State::kEstablished);
-  EXPECT_EQ(pair.a.manager.info(a)->remote_id, b);
-  EXPECT_EQ(pair.a.manager.size() + pair.b.manager.size(), 2u);
-}
-
-TEST(PeerToPeer, OfOneAdapterIsDecidedByTheQpns) {
-  Pair pair;
-  auto of_a = pair.a.parameters_to(pair.b, 300), of_b = pair.b.parameters_to(pair.a, 200);
-  of_a.peer_to_peer = of_b.peer_to_peer = true;
-  of_b.local_ca_guid = of_a.local_ca_guid;
-  ASSERT_TRUE(pair.a.manager.connect(of_a, 1, pair.now));
-  const LocalId b = *pair.b.manager.connect(of_b, 2, pair.now);
-  pair.carry();
-  EXPECT_TRUE(pair.a.heard.empty());
-  EXPECT_EQ(pair.b.last().heard, Heard::kRequest);
-  EXPECT_EQ(pair.b.last().id, b);
-}
-
-TEST(PeerToPeer, IsAskedForByBoth) {
-  Pair pair;
-  auto of_a = pair.a.parameters_to(pair.b, 100);
-  of_a.peer_to_peer = true;
-  ASSERT_TRUE(pair.a.manager.connect(of_a, 1, pair.now));
-  pair.a.sent.clear();
-  auto elsewhere = pair.b.parameters_to(pair.a, 200);
-  elsewhere.service_id += 1;
-  ASSERT_TRUE(pair.b.manager.connect(elsewhere, 2, pair.now));
-  pair.carry();
-  EXPECT_EQ(pair.a.last().heard, Heard::kRequest);
-  EXPECT_EQ(pair.a.last().context, 77u);  // a new request, as admitted by the handler
-}
-
 }  // namespace
 }  // namespace verbena::cm

@@ -313,7 +313,6 @@ TEST(HostileDatagram, WithAnyContentDoesNoHarm) {
     SCOPED_TRACE(seed);
     Random random(seed);
     ManagerConfig config;
-    config.alternate_paths = seed % 2 == 0;
     config.max_half_open = 20;
     Pair pair(config);
     const auto ids = pair.connect(100, 200);

@@ -5,7 +5,6 @@
 
 #include "base/random.h"
 #include "management/cm/captured_mads.h"
-#include "management/cm/ip_service.h"
 #include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 

@@ -1,95 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "management/cm/parameters.h"
+#include "management/cm/sender.h"
 #include "management/cm/support/endpoint.h"
 
 namespace verbena::cm {
 namespace {
 
-ManagerConfig with_alternate_paths() {
-  ManagerConfig config;
-  config.alternate_paths = true;
-  return config;
+// IBTA annex A16: RoCE has no alternate paths, so each LAP is refused.
+class AlternatePath : public testing::Test {
+ protected:
+  Lap lap() const {
+    Lap lap;
+    lap.local_id = ids_.a;
+    lap.remote_id = ids_.b;
+    lap.remote_qpn = 200;
+    return lap;
+  }
+  // Sends a LAP from a to b, and returns the status in the answer.
+  AprStatus answer_to(const Lap& lap) {
+    pair_.b.receive({encode(lap, 7), pair_.a.path_to(pair_.b)}, pair_.now);
+    const Apr apr = pair_.b.take_as<Apr>();
+    EXPECT_EQ(apr.remote_id, lap.local_id);
+    EXPECT_EQ(apr.local_id, lap.remote_id);
+    return apr.status;
+  }
+
+  Pair pair_;
+  const Pair::Ids ids_ = pair_.connect();
+};
+
+TEST_F(AlternatePath, IsRefusedAsUnsupported) {
+  const size_t heard = pair_.b.heard.size();
+  EXPECT_EQ(answer_to(lap()), AprStatus::kUnsupported);
+  EXPECT_EQ(pair_.b.heard.size(), heard);
+  EXPECT_EQ(pair_.b.state(ids_.b), State::kEstablished);
+  EXPECT_EQ(pair_.b.manager.deadline(), kNever);
 }
 
-// IBTA annex A16: RoCE has no alternate paths.
-TEST(AlternatePath, IsRefusedAsUnsupportedWhereThereIsNone) {
-  Pair pair;
-  const auto ids = pair.connect();
-  ASSERT_TRUE(pair.a.manager.load_alternate_path(ids.a, {}, {}, pair.now));
-  const size_t heard = pair.b.heard.size();
-  pair.carry();
-  EXPECT_EQ(pair.b.heard.size(), heard);
-  EXPECT_EQ(pair.a.last().heard, Heard::kAlternatePathAnswer);
-  EXPECT_EQ(static_cast<AprStatus>(pair.a.last().reason), AprStatus::kUnsupported);
-  EXPECT_EQ(pair.a.state(ids.a), State::kEstablished);
-  EXPECT_EQ(pair.a.manager.deadline(), kNever);
+TEST_F(AlternatePath, OfAnotherQueuePairIsRefusedByItsNumber) {
+  Lap other = lap();
+  other.remote_qpn = 201;
+  EXPECT_EQ(answer_to(other), AprStatus::kInvalidQpn);
 }
 
-TEST(AlternatePath, IsLoadedByLapAndApr) {
-  Pair pair(with_alternate_paths());
-  const auto ids = pair.connect();
-  PathFields path;
-  path.local_gid = address(1);
-  path.remote_gid = address(2);
-  ASSERT_TRUE(pair.a.manager.load_alternate_path(ids.a, path, {}, pair.now));
-  EXPECT_EQ(pair.a.manager.load_alternate_path(ids.a, path, {}, pair.now).error(), Error{EINVAL});
-  const Datagram lap = pair.a.take();
-  pair.b.receive(lap, pair.now);
-  EXPECT_EQ(pair.b.last().heard, Heard::kAlternatePath);
-  pair.b.receive(lap, pair.now);
-  EXPECT_EQ(pair.b.manager.counters().duplicates[static_cast<size_t>(MessageType::kLap)], 1u);
-  ASSERT_TRUE(pair.b.manager.delay(ids.b, 20, Manager::MraTime::kNow, {}, pair.now));
-  pair.carry();
-  EXPECT_EQ(pair.a.last().heard, Heard::kDelay);
-  EXPECT_EQ(pair.a.manager.deadline(), pair.now + time_of(20) + time_of(19));
-  pair.b.receive(lap, pair.now);
-  EXPECT_EQ(pair.b.take().type(), MessageType::kMra);
-  ASSERT_TRUE(pair.b.manager.answer_alternate_path(ids.b, AprStatus::kLoaded, {}, {}, pair.now));
-  pair.carry();
-  EXPECT_EQ(pair.a.last().heard, Heard::kAlternatePathAnswer);
-  EXPECT_EQ(static_cast<AprStatus>(pair.a.last().reason), AprStatus::kLoaded);
-  EXPECT_EQ(pair.a.manager.deadline(), kNever);
+TEST_F(AlternatePath, OfNoConnectionIsRefusedByItsId) {
+  ASSERT_TRUE(pair_.b.manager.forget(ids_.b));
+  EXPECT_EQ(answer_to(lap()), AprStatus::kInvalidCommunicationId);
 }
 
-TEST(AlternatePath, IsGivenUpWithoutHarmToTheConnection) {
-  Pair pair(with_alternate_paths());
-  const auto ids = pair.connect();
-  ASSERT_TRUE(pair.a.manager.load_alternate_path(ids.a, {}, {}, pair.now));
-  pair.pass_in_silence(std::chrono::minutes(3));
-  EXPECT_EQ(pair.a.last().heard, Heard::kUnreachable);
-  EXPECT_EQ(static_cast<MessageType>(pair.a.last().reason), MessageType::kLap);
-  EXPECT_EQ(pair.a.state(ids.a), State::kEstablished);
-  ASSERT_TRUE(pair.a.manager.disconnect(ids.a, {}, pair.now));
-  pair.carry();
-  EXPECT_EQ(pair.b.last().heard, Heard::kDisconnectRequest);
-}
-
-TEST(AlternatePath, IsAskedForByTheActiveSideAlone) {
-  Pair pair(with_alternate_paths());
-  const auto ids = pair.connect();
-  EXPECT_EQ(pair.b.manager.load_alternate_path(ids.b, {}, {}, pair.now).error(), Error{EINVAL});
-}
-
-TEST(AlternatePath, OfNoConnectionIsRefusedByItsId) {
-  Pair pair(with_alternate_paths());
-  const auto ids = pair.connect();
-  ASSERT_TRUE(pair.b.manager.forget(ids.b));
-  ASSERT_TRUE(pair.a.manager.load_alternate_path(ids.a, {}, {}, pair.now));
-  pair.carry();
-  EXPECT_EQ(static_cast<AprStatus>(pair.a.last().reason), AprStatus::kInvalidCommunicationId);
-}
-
-TEST(AlternatePath, IsForgottenWhenTheConnectionEnds) {
-  Pair pair(with_alternate_paths());
-  const auto ids = pair.connect();
-  ASSERT_TRUE(pair.a.manager.load_alternate_path(ids.a, {}, {}, pair.now));
-  pair.a.sent.clear();
-  ASSERT_TRUE(pair.b.manager.disconnect(ids.b, {}, pair.now));
-  pair.carry();
-  EXPECT_EQ(pair.a.state(ids.a), State::kDreqReceived);
-  EXPECT_EQ(pair.a.manager.deadline(), kNever);
+TEST_F(AlternatePath, AnswerThatNobodyAwaitsIsIgnored) {
+  const size_t heard = pair_.b.heard.size();
+  Apr apr;
+  apr.local_id = ids_.a;
+  apr.remote_id = ids_.b;
+  pair_.b.receive({encode(apr, 7), pair_.a.path_to(pair_.b)}, pair_.now);
+  EXPECT_EQ(pair_.b.heard.size(), heard);
+  EXPECT_TRUE(pair_.b.sent.empty());
+  EXPECT_EQ(pair_.b.manager.counters().duplicates[static_cast<size_t>(MessageType::kApr)], 1u);
 }
 
 }  // namespace

@@ -4,10 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "management/cm/counters.h"
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 #include "management/cm/parameters.h"
-#include "management/cm/reasons.h"
 
 namespace verbena::cm {
 namespace {

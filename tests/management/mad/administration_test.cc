@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "management/mad/administration.h"
-
 #include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "management/mad/example_subnet.h"
+#include "management/mad/subnet_management.h"
 
 namespace verbena::mad {
 namespace {

@@ -52,9 +52,9 @@ TEST(Subnet, DisplacesAStrangerButNoneThatHasAnnouncedItself) {
   }
   ASSERT_NE(subnet.meet(ipv4(77), at_second(1)), nullptr);
   ASSERT_NE(subnet.meet(ipv4(78), at_second(2)), nullptr);  // replaces the other stranger
-  EXPECT_EQ(subnet.by_address(ipv4(77)), nullptr);
+  EXPECT_EQ(subnet.by_guid(guid_of_address(ipv4(77))), nullptr);
   EXPECT_TRUE(subnet.hear(adapter(0x10000), ipv4(3), at_second(3)));
-  EXPECT_EQ(subnet.by_address(ipv4(78)), nullptr);
+  EXPECT_EQ(subnet.by_guid(guid_of_address(ipv4(78))), nullptr);
   EXPECT_FALSE(subnet.hear(adapter(0x10001), ipv4(4), at_second(4)));
   EXPECT_EQ(subnet.meet(ipv4(79), at_second(5)), nullptr);
 }

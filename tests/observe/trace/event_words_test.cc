@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-#include "management/cm/mad.h"
+#include "management/cm/messages.h"
 #include "observe/trace/connection_note.h"
 #include "wire/roce/aeth.h"
 #include "wire/roce/path.h"

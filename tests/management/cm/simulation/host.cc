@@ -39,13 +39,6 @@ void Host::resolve(const Host& other) {
   fates_[id].is_active = true;
 }
 
-void Host::meet(const Host& other, uint32_t qpn) {
-  ConnectRequest parameters = parameters_to(other, qpn);
-  parameters.service_id += qpn;
-  parameters.peer_to_peer = true;
-  fates_[*manager.connect(parameters, 0, world_.now())].is_active = true;
-}
-
 void Host::take_up(const Host& old) {
   next_qpn_ = old.next_qpn_;  // the QPs survive
   for (const auto& [id, fate] : old.fates()) {

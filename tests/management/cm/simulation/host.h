@@ -37,7 +37,6 @@ class Host : public Endpoint {
 
   void connect_to(const Host& other, uint32_t qpn);
   void resolve(const Host& other);
-  void meet(const Host& other, uint32_t qpn);  // peer-to-peer connection
   // Restores the established connections of `old`, as a restarted agent does.
   void take_up(const Host& old);
   // Disconnects all established connections and destroys all others, so that everything comes to an end.

@@ -179,28 +179,6 @@ TEST_P(Simulation, KeepsEstablishedConnectionsWhenAnAgentRestartsAtEveryStep) {
   }
 }
 
-// Both hosts connect to each other at the same time. Each pair makes one connection, whichever REQ wins.
-TEST_P(Simulation, MakesOneConnectionOfPeersThatMeet) {
-  Habits willing;
-  willing.rejects = willing.loses_heart = willing.disconnects = 0;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
-    SCOPED_TRACE(seed);
-    Play play(7000 + seed, GetParam(), willing);
-    for (uint32_t i = 0; i < 8; ++i) {
-      play.a->meet(*play.b, 100 + i);
-      play.b->meet(*play.a, 100 + i);
-    }
-    play.world.run(play.world.now() + hours(2));
-    EXPECT_EQ(play.a->fates().size(), 8u);
-    EXPECT_EQ(play.b->fates().size(), 8u);
-    for (const auto& [id, fate] : play.a->fates()) EXPECT_TRUE(play.a->is_standing(id));
-    expect_both_or_neither(*play.a, *play.b);
-    expect_both_or_neither(*play.b, *play.a);
-    expect_nothing_left(play);
-    if (HasFailure()) return;
-  }
-}
-
 TEST_P(Simulation, SurvivesALinkThatIsCutAtEveryStep) {
   for (size_t step = 0; step < 150; ++step) {
     SCOPED_TRACE(step);

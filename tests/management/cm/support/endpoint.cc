@@ -18,7 +18,7 @@ Event with_data(Heard heard, LocalId id, uint64_t context, const Bytes& bytes) {
 }  // namespace
 
 const char* heard_name(Heard heard) {
-  static constexpr std::array<const char*, 13> kNames = {"request",
+  static constexpr std::array<const char*, 11> kNames = {"request",
                                                          "reply",
                                                          "ready",
                                                          "rejected",
@@ -28,9 +28,7 @@ const char* heard_name(Heard heard) {
                                                          "disconnected",
                                                          "time wait exit",
                                                          "SIDR request",
-                                                         "SIDR reply",
-                                                         "alternate path",
-                                                         "alternate path answer"};
+                                                         "SIDR reply"};
   return kNames[static_cast<size_t>(heard)];
 }
 
@@ -155,15 +153,6 @@ void Endpoint::on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) {
   event.number = rep.qpn;
   hear(event);
 }
-void Endpoint::on_alternate_path(LocalId id, uint64_t context, const Lap& lap) {
-  hear(with_data(Heard::kAlternatePath, id, context, lap.private_data));
-}
-void Endpoint::on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr) {
-  Event event = with_data(Heard::kAlternatePathAnswer, id, context, apr.private_data);
-  event.reason = static_cast<uint16_t>(apr.status);
-  hear(event);
-}
-
 void Pair::carry() {
   while (!a.sent.empty() || !b.sent.empty()) {
     Endpoint& sender = a.sent.empty() ? b : a;

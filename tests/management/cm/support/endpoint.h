@@ -25,8 +25,6 @@ enum class Heard : uint8_t {
   kTimeWaitExit,
   kSidrRequest,
   kSidrReply,
-  kAlternatePath,
-  kAlternatePathAnswer,
 };
 const char* heard_name(Heard heard);
 inline void PrintTo(Heard heard, std::ostream* out) {
@@ -43,10 +41,10 @@ struct Event {
   Heard heard;
   LocalId id;
   uint64_t context;
-  uint16_t reason = 0;     // reason of a REJ; type of an unanswered message; status of SIDR_REP or APR
-  bool has_drep = false;   // for kDisconnected
-  uint32_t remote_id = 0;  // for kRequest and kSidrRequest
-  uint32_t number = 0;     // QPN in a SIDR_REP
+  uint16_t reason = 0;                  // reason of a REJ; type of an unanswered message; status of SIDR_REP
+  bool has_drep = false;                // for kDisconnected
+  uint32_t remote_id = 0;               // for kRequest and kSidrRequest
+  uint32_t number = 0;                  // QPN in a SIDR_REP
   std::vector<uint8_t> private_data{};  // without truncation
 };
 
@@ -109,8 +107,6 @@ class Endpoint : public Sink, public Handler {
   void on_time_wait_exit(LocalId id, uint64_t context) override;
   void on_sidr_request(LocalId id, uint64_t context, const SidrReq& req, const Arrival& arrival) override;
   void on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) override;
-  void on_alternate_path(LocalId id, uint64_t context, const Lap& lap) override;
-  void on_alternate_path_answer(LocalId id, uint64_t context, const Apr& apr) override;
 
  protected:
   // Called after the event has been recorded.

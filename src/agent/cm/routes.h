@@ -7,15 +7,14 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "agent/cm/address.h"
-#include "agent/cm/route_query.h"
 #include "agent/event_loop.h"
 #include "agent/links/netlink_attributes.h"
+#include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
-
-struct nlmsghdr;
 
 namespace verbena::agent {
 
@@ -32,6 +31,46 @@ struct NeighbourMessage {
 // Reads an RTM_NEWNEIGH message about an IPv4 or IPv6 neighbour. Returns nullopt for any other message.
 std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message);
 
+// A route lookup, like that of `ip route get`.
+struct RouteQuestion {
+  CmAddress source{};  // family 0 or a wildcard: the kernel chooses
+  CmAddress destination{};
+  uint32_t interface_index = 0;  // outgoing netdev; 0: the kernel chooses
+  uint8_t type_of_service = 0;
+};
+
+struct RouteAnswer {
+  CmAddress source{};            // without a port
+  uint32_t interface_index = 0;  // outgoing netdev; the loopback netdev for addresses of this host
+  bool is_local = false;         // the destination is an address of this host
+  CmAddress next_hop{};          // family 0: no neighbour is needed, as for a multicast group
+  uint8_t hop_limit = 64;
+};
+
+// Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
+// at once, so this class never waits. For one thread.
+class RouteQuery {
+ public:
+  static Result<RouteQuery> open();
+
+  // Returns the kernel's route. Errors are the kernel's: ENETUNREACH, EHOSTUNREACH, EACCES (prohibited),
+  // EINVAL (the source is no address of this host).
+  Result<RouteAnswer> ask(const RouteQuestion& question);
+
+  // Returns whether the neighbour's hardware address is known, even if it is stale, or the netdev needs none.
+  // The kernel's rdma_cm has the same condition. REQUIRES: has_known_family(neighbour)
+  bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
+  // Returns all IPv4 and IPv6 neighbours that the kernel knows, on all netdevs.
+  std::vector<NeighbourMessage> neighbours();
+
+ private:
+  bool needs_no_neighbours(uint32_t interface_index);
+  explicit RouteQuery(NetlinkSocket socket) : socket_(std::move(socket)) {}
+
+  NetlinkSocket socket_;
+  uint32_t sequence_ = 0;
+};
+
 // Resolves the hardware addresses of neighbours, any number at a time. The kernel looks for a neighbour when
 // a packet is sent to it. So this class sends an empty datagram to the neighbour's discard port, and
 // rtnetlink reports the result. If the kernel gives up, the search starts again. For the agent's thread.
@@ -44,8 +83,6 @@ class Neighbours {
   // REQUIRES: loop and routes outlive this object
   Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
   ~Neighbours();
-  Neighbours(const Neighbours&) = delete;
-  Neighbours& operator=(const Neighbours&) = delete;
 
   // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called from
   // the event loop, never before await() returns. Returns a ticket for cancel().

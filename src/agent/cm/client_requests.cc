@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cm/client_role.h"
-
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <utility>
+#include "agent/cm/client_requests.h"
 
 #include <infiniband/verbs.h>
-#include <netinet/in.h>
 #include <rdma/rdma_cma.h>
-#include <sys/socket.h>
 
 #include "agent/cm/client.h"
-#include "base/format.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "control/model/link.h"
-#include "wire/roce/prefix.h"
-#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 
@@ -45,6 +33,19 @@ bool is_of_this_host(const CmAddress& address) {
 
 uint32_t scope_of(const CmAddress& address) {
   return is_link_local(address) ? address.scope_id : 0;
+}
+
+constexpr uint8_t kHopLimit = 64;
+
+constexpr uint32_t kNoTypeOfService = ~0u;
+
+// Whether packets can use this route at all.
+bool is_route(const protocol::CmRoute& route) {
+  if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
+  roce::Address peer;
+  std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
+  return route.source.family == route.destination.family &&
+         gid_of(route.source).is_ipv4() == peer.is_ipv4() && !peer.is_zero();
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links) {
   return path;
 }
 
-Binding::Outcome Binding::check_local(const CmAddress& address) const {
+Outcome ClientRequests::check_local(const CmAddress& address) const {
   if (is_link_local(address) && address.scope_id == 0) {
     return link_local_without_interface(address);
   }
@@ -97,15 +98,15 @@ Binding::Outcome Binding::check_local(const CmAddress& address) const {
                                                roce::text_of(gid_of(address))));
 }
 
-Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
+Outcome ClientRequests::take_port(CmIdentifier& id, PortIs port_is) {
   const auto ports = service_.port_space(id.port_space);
   if (!ports) return refuse(ports.error().code, "no such port space");
   const uint16_t port = port_of(id.source);
-  if (port != 0) service_.claims().yield_port(id.port_space, id, user_);
+  if (port != 0) service_.claims().yield_port(id.port_space, id, host_.user());
   Result<void> taken;
   if (port == 0) {
     taken = (*ports)->bind_any(id, service_.port_limits().ephemeral, service_.random());
-  } else if (port < service_.port_limits().first_unprivileged && user_ != 0) {
+  } else if (port < service_.port_limits().first_unprivileged && host_.user() != 0) {
     return refuse(EACCES,
                   verbena::format("port {} is below {} (net.ipv4.ip_unprivileged_port_start), which is for "
                                   "root: take a higher one",
@@ -127,7 +128,7 @@ Binding::Outcome Binding::take_port(CmIdentifier& id, PortIs port_is) {
   return {};
 }
 
-Binding::Outcome Binding::bind(CmIdentifier& id, const CmAddress& address, PortIs port) {
+Outcome ClientRequests::bind_to(CmIdentifier& id, const CmAddress& address, PortIs port) {
   if (!has_known_family(address)) return refuse(EAFNOSUPPORT, "neither an IPv4 nor an IPv6 address");
   if (const auto checked = check_local(address); !checked) return checked;
   id.source = address;
@@ -144,7 +145,7 @@ Binding::Outcome Binding::bind(CmIdentifier& id, const CmAddress& address, PortI
   return {};
 }
 
-Binding::Outcome Binding::listen(CmIdentifier& id, uint32_t backlog) {
+Outcome ClientRequests::start_listening(CmIdentifier& id, uint32_t backlog) {
   const auto ports = service_.port_space(id.port_space);
   if (const auto claimed = (*ports)->claim(id); !claimed) {
     return refuse(claimed.error().code,
@@ -163,30 +164,30 @@ Binding::Outcome Binding::listen(CmIdentifier& id, uint32_t backlog) {
   return {};
 }
 
-Outcome ClientRole::check_qpn(uint32_t qpn) const {
+Outcome ClientRequests::check_qpn(uint32_t qpn) const {
   if (qpn > 0xffffff) return refuse(EINVAL, "no QP number");
   if (!host_.may_use_qpn(qpn)) return refuse(EPERM, "the QP is another user's");
   return {};
 }
 
-Outcome IdentifierRequests::open_channel(const protocol::CmChannelRequest& request, ClientFile events) {
+Outcome ClientRequests::open_channel(const protocol::CmChannelRequest& request, ClientFile events) {
   return channels_.open(request, std::move(events));
 }
 
 // REQUIRES: the channel has no identifiers (CmClient::close_little_by_little() destroys them)
-Outcome IdentifierRequests::close_channel(const protocol::CmChannelRequest& request) {
+Outcome ClientRequests::close_channel(const protocol::CmChannelRequest& request) {
   if (channels_.find(request.channel) == nullptr) return refuse(ENOENT, "no such channel");
   channels_.close(request.channel);
   return {};
 }
 
-Outcome IdentifierRequests::create(const protocol::CmCreateRequest& request) {
+Outcome ClientRequests::create(const protocol::CmCreateRequest& request) {
   const auto made = identifiers_.make(request);
   if (!made) return tl::unexpected(made.error());
   return {};
 }
 
-DestroyOutcome IdentifierRequests::destroy(CmIdentifier& id, const protocol::CmIdRequest&) {
+DestroyOutcome ClientRequests::destroy(CmIdentifier& id, const protocol::CmIdRequest&) {
   if (EventChannel* channel = channels_.find(id.channel)) {
     id.events_sent -= static_cast<uint32_t>(channel->drop_events(id.number));
   }
@@ -196,7 +197,7 @@ DestroyOutcome IdentifierRequests::destroy(CmIdentifier& id, const protocol::CmI
   return Destroyed{events};
 }
 
-Outcome IdentifierRequests::set_option(CmIdentifier& id, const protocol::CmOptionRequest& request) {
+Outcome ClientRequests::set_option(CmIdentifier& id, const protocol::CmOptionRequest& request) {
   const bool is_new = id.state == CmState::kIdle;
   switch (request.option) {
     case RDMA_OPTION_ID_TOS:
@@ -223,7 +224,7 @@ Outcome IdentifierRequests::set_option(CmIdentifier& id, const protocol::CmOptio
   }
 }
 
-Outcome IdentifierRequests::migrate(CmIdentifier& id, const protocol::CmMigrateRequest& request) {
+Outcome ClientRequests::migrate(CmIdentifier& id, const protocol::CmMigrateRequest& request) {
   EventChannel* to = channels_.find(request.channel);
   if (to == nullptr) return refuse(ENOENT, "no such channel");
   if (EventChannel* from = channels_.find(id.channel)) {
@@ -236,15 +237,8 @@ Outcome IdentifierRequests::migrate(CmIdentifier& id, const protocol::CmMigrateR
   return {};
 }
 
-namespace {
-
-constexpr uint8_t kHopLimit = 64;
-
-}  // namespace
-
-// RoCE has no subnet administration to ask. The group's MGID is its IP address, and the process that attaches
-// a QP joins the group on the netdev.
-EventOutcome MulticastRequests::join(CmIdentifier& id, const protocol::CmJoinRequest& request) {
+// RoCE has no subnet administration to ask. The group's MGID is its IP address.
+EventOutcome ClientRequests::join(CmIdentifier& id, const protocol::CmJoinRequest& request) {
   if (id.state != CmState::kBound && id.state != CmState::kAddressResolved) return wrong_state();
   if (id.qp_type != IBV_QPT_UD) return refuse(EINVAL, "groups are for RDMA_PS_UDP and RDMA_PS_IPOIB");
   if (!id.has_device()) return refuse(EINVAL, "the identifier has no device: bind it to a link's address");
@@ -275,28 +269,13 @@ EventOutcome MulticastRequests::join(CmIdentifier& id, const protocol::CmJoinReq
   return Done{event};
 }
 
-Outcome MulticastRequests::leave(CmIdentifier& id, const protocol::CmLeaveRequest& request) {
+Outcome ClientRequests::leave(CmIdentifier& id, const protocol::CmLeaveRequest& request) {
   if (std::erase(id.groups, request.multicast) == 0) return refuse(ENOENT, "no such group");
   limits_.give_back_groups(1);
   return {};
 }
 
-namespace {
-
-constexpr uint32_t kNoTypeOfService = ~0u;
-
-// Whether packets can use this route at all.
-bool is_route(const protocol::CmRoute& route) {
-  if (!has_known_family(route.source) || !has_known_family(route.destination)) return false;
-  roce::Address peer;
-  std::copy_n(route.destination_gid, peer.bytes.size(), peer.bytes.begin());
-  return route.source.family == route.destination.family &&
-         gid_of(route.source).is_ipv4() == peer.is_ipv4() && !peer.is_zero();
-}
-
-}  // namespace
-
-RouteOutcome RestoreRequests::restore(const protocol::CmRestoreRequest& request) {
+RouteOutcome ClientRequests::restore(const protocol::CmRestoreRequest& request) {
   if (request.state > protocol::kCmResolved) return refuse(EINVAL, "no such state");
   const auto made = identifiers_.make(request.create);
   if (!made) return tl::unexpected(made.error());
@@ -309,7 +288,7 @@ RouteOutcome RestoreRequests::restore(const protocol::CmRestoreRequest& request)
   return route_of(id);
 }
 
-Outcome RestoreRequests::restore_state(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+Outcome ClientRequests::restore_state(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
   id.reuse_address = (request.options & protocol::kCmReuseAddress) != 0;
   id.own_family_only = (request.options & protocol::kCmOwnFamilyOnly) != 0;
   id.family_option_set = (request.options & (protocol::kCmOwnFamilyOnly | protocol::kCmFamilyOptionSet)) != 0;
@@ -318,14 +297,13 @@ Outcome RestoreRequests::restore_state(CmIdentifier& id, const protocol::CmResto
   if (request.state == protocol::kCmConnected) return restore_connection(id, request);
   const bool resolved = request.state == protocol::kCmResolved;
   if (resolved) id.destination = request.route.destination;
-  if (const auto bound = binding_.bind(id, request.route.source, Binding::PortIs::kHeldBefore); !bound)
-    return bound;
+  if (const auto bound = bind_to(id, request.route.source, PortIs::kHeldBefore); !bound) return bound;
   if (request.state == protocol::kCmBound) return {};
   if (resolved) return restore_route(id, request.route);
-  return binding_.listen(id, request.backlog);  // whether there is a wire yet or not
+  return start_listening(id, request.backlog);  // whether there is a wire yet or not
 }
 
-Outcome RestoreRequests::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
+Outcome ClientRequests::restore_route(CmIdentifier& id, const protocol::CmRoute& route) {
   const auto place = service_.links().find(gid_of(id.source), id.source.scope_id);
   if (!place || !is_route(route)) return refuse(EINVAL, "no route between these addresses");
   set_device(id, *place);
@@ -343,7 +321,7 @@ Outcome RestoreRequests::restore_route(CmIdentifier& id, const protocol::CmRoute
 
 // Restores a connection with its communication IDs, so that its peer's messages find it. A passive connection
 // has no port of its own; its listener has it.
-Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
+Outcome ClientRequests::restore_connection(CmIdentifier& id, const protocol::CmRestoreRequest& request) {
   const protocol::CmRoute& route = request.route;
   const protocol::CmConnection& connection = request.connection;
   if (!is_route(route)) return refuse(EINVAL, "no route between these addresses");
@@ -357,7 +335,7 @@ Outcome RestoreRequests::restore_connection(CmIdentifier& id, const protocol::Cm
   id.is_active = connection.is_active != 0;
   id.starting_psn = connection.receive_psn & 0xffffff;
   if (id.is_active && port_of(id.source) != 0) {
-    if (const auto taken = binding_.take_port(id, Binding::PortIs::kHeldBefore); !taken) return taken;
+    if (const auto taken = take_port(id, PortIs::kHeldBefore); !taken) return taken;
   }
   id.route = route;
   set_device(id, *place);
