@@ -10,7 +10,7 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
-#include "adapter/net/udp/neighbour_search.h"
+#include "adapter/net/udp/route_check.h"
 #include "base/log.h"
 
 namespace verbena::agent {
