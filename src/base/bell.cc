@@ -2,29 +2,19 @@
 #include "base/bell.h"
 
 #include <cerrno>
-#include <optional>
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
-#endif
+#include "base/socket_option.h"
 
 namespace verbena {
 namespace {
 
 // About the number of wake-ups that a socket holds.
 constexpr int kMaxAtOnce = 16;
-
-std::optional<int> option_of(int fd, int option) {
-  int value = 0;
-  socklen_t bytes = sizeof value;
-  if (::getsockopt(fd, SOL_SOCKET, option, &value, &bytes) != 0) return std::nullopt;
-  return value;
-}
 
 bool has_name(int fd) {
   sockaddr_un name;
@@ -39,13 +29,6 @@ bool give_name(int fd) {
   return ::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)) == 0;
 }
 
-// Refuses descriptors sent with a wake-up: closing them could block the woken thread. (Linux 6.16; before,
-// they can come.)
-void refuse_descriptors(int fd) {
-  const int off = 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off);
-}
-
 }  // namespace
 
 Result<Bell> Bell::make() {
@@ -53,7 +36,7 @@ Result<Bell> Bell::make() {
   if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
   Bell bell{UniqueFd(ends[0]), UniqueFd(ends[1])};
   if (!give_name(bell.ringing_fd())) return fail(errno);
-  refuse_descriptors(bell.fd());
+  pass_descriptors(bell.fd(), false);  // to close ones sent with a wake-up could block the woken thread
   return bell;
 }
 
@@ -61,7 +44,8 @@ Result<Bell> Bell::make() {
 // name (SO_PASSCRED), and waits for a process that is about to name it, as in a directory on a file system
 // that does not answer. None of the three properties can change later.
 bool Bell::is_ringing_end(int fd) {
-  return option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_DGRAM && has_name(fd);
+  return get_option<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_UNIX &&
+         get_option<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_DGRAM && has_name(fd);
 }
 
 Result<Bell> Bell::of_other(UniqueFd ringing_end) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +23,19 @@ inline bool is_slow_in_bulk(const void* to, const void* from) {
 inline constexpr size_t kBulkPieceBytes = 2048;
 
 // Copies by memcpy() calls of at most kBulkPieceBytes each, so that none uses `rep movsb`.
-void copy_in_pieces(std::byte* to, const std::byte* from, size_t bytes);
+[[gnu::noinline]] __attribute__((no_sanitize("nonnull-attribute"))) inline void copy_in_pieces(
+    std::byte* to, const std::byte* from, size_t bytes) {
+  while (bytes > 0) {
+    size_t piece = std::min(bytes, kBulkPieceBytes);
+    // Hides the size from the compiler. If it knew that the size is small, it would emit `rep movsq`, which
+    // is as slow.
+    asm("" : "+r"(piece));
+    std::memcpy(to, from, piece);
+    to += piece;
+    from += piece;
+    bytes -= piece;
+  }
+}
 
 // memcpy() for possibly large copies: avoids the slow case of is_slow_in_bulk(). Null pointers are allowed,
 // since callers handle the resulting fault (adapter/memory/guarded.h).

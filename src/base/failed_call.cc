@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <string>
 
 namespace verbena {
 namespace {

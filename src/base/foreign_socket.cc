@@ -39,10 +39,7 @@ bool put(int fd) {
 }
 
 bool is_anything_there() {
-  for (const auto& place : places) {
-    if (place != 0) return true;
-  }
-  return false;
+  return std::ranges::any_of(places, [](const auto& place) { return place != 0; });
 }
 
 void close_all() {
@@ -61,24 +58,6 @@ void* work(void*) {
   } while (is_anything_there() && !at_work.exchange(true));
   return nullptr;
 }
-
-}  // namespace
-
-void discard(UniqueFd fd) {
-  if (!fd) return;
-  if (!put(fd.release())) {
-    return log_warning("other processes have sent more descriptors than can be closed: one stays open");
-  }
-  if (at_work.exchange(true)) return;
-  // If no thread can be started, the descriptor waits for the next call.
-  if (!start_detached_thread(work, nullptr, kStack)) at_work = false;
-}
-
-size_t discarding() {
-  return static_cast<size_t>(std::ranges::count_if(places, [](const auto& place) { return place != 0; }));
-}
-
-namespace {
 
 constexpr size_t kSenderRoom = CMSG_SPACE(sizeof(ucred));
 // CMSG_LEN and not CMSG_SPACE: alignment would make room for a second one.
@@ -116,6 +95,20 @@ void read_control(msghdr& header, ForeignMessage& message) {
 }
 
 }  // namespace
+
+void discard(UniqueFd fd) {
+  if (!fd) return;
+  if (!put(fd.release())) {
+    return log_warning("other processes have sent more descriptors than can be closed: one stays open");
+  }
+  if (at_work.exchange(true)) return;
+  // If no thread can be started, the descriptor waits for the next call.
+  if (!start_detached_thread(work, nullptr, kStack)) at_work = false;
+}
+
+size_t discarding() {
+  return static_cast<size_t>(std::ranges::count_if(places, [](const auto& place) { return place != 0; }));
+}
 
 Result<ForeignMessage> ForeignSocket::look(Bytes buffer, Room room) const {
   iovec data{buffer.data(), buffer.size()};
@@ -163,8 +156,7 @@ UniqueFd ForeignSocket::part() {
 // SO_PASSCRED tells the end of the stream from an empty message: only the message has a sender.
 bool ForeignSocket::becomes_empty() const {
   if (refuses_descriptors(socket_.get())) return true;
-  const int on = 1;
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+  set_option(socket_.get(), SOL_SOCKET, SO_PASSCRED, 1);
   for (int i = 0; i < kMaxLeft; ++i) {
     const auto left = look({}, {.sender = true});
     if (!left && left.error().code == EAGAIN) return true;

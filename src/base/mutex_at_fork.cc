@@ -3,10 +3,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <new>
 #include <thread>
-
-#include <pthread.h>
 
 namespace verbena {
 
@@ -69,10 +68,15 @@ class MutexesAtFork {
 };
 
 namespace {
+
 // Registered when the library is loaded. Fork handlers registered first lock last: right for locks under
 // which no lock is taken that fork() waits for without a limit.
-[[maybe_unused]] const int watched = ::pthread_atfork(
+[[maybe_unused]] const int mutexes_watched = ::pthread_atfork(
     MutexesAtFork::before_fork, MutexesAtFork::after_fork_in_parent, MutexesAtFork::after_fork_in_child);
+
+constinit std::mutex registering;
+[[maybe_unused]] const int registering_watched = lock_at_fork<[]() -> std::mutex& { return registering; }>();
+
 }  // namespace
 
 MutexAtFork::MutexAtFork() {
@@ -80,6 +84,11 @@ MutexAtFork::MutexAtFork() {
 }
 MutexAtFork::~MutexAtFork() {
   MutexesAtFork::all().remove(*this);
+}
+
+void call_at_exit(void (*function)()) {
+  const std::lock_guard guard(registering);
+  std::atexit(function);
 }
 
 }  // namespace verbena

@@ -2,7 +2,6 @@
 #include "base/own_fd.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include <fcntl.h>
@@ -10,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+
+#include "base/socket_option.h"
 
 namespace verbena {
 namespace {
@@ -37,10 +38,6 @@ int next_signal() {
 
 OwnFd::OwnFd(UniqueFd fd) : OwnFd(std::move(fd), false) {}
 
-OwnFd OwnFd::with_known_number(UniqueFd fd) {
-  return OwnFd(std::move(fd), true);
-}
-
 OwnFd::OwnFd(UniqueFd fd, bool keeps_number) {
   if (!fd) return;
   if (const int floor = floor_of_own(); !keeps_number && fd.get() < floor) {
@@ -66,10 +63,8 @@ OwnFd::Mark OwnFd::make_mark(int fd) {
 
 OwnFd::Mark OwnFd::read_mark(int fd, Mark::Kind kind) {
   if (kind == Mark::kSocket) {
-    uint64_t cookie = 0;  // since Linux 4.12
-    socklen_t length = sizeof cookie;
-    if (::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) != 0) return {};
-    return {Mark::kSocket, {cookie}};
+    const auto cookie = get_option<uint64_t>(fd, SOL_SOCKET, SO_COOKIE);  // since Linux 4.12
+    return cookie ? Mark{Mark::kSocket, {*cookie}} : Mark();
   }
   if (kind == Mark::kAnonymous) {
     const int signal = ::fcntl(fd, F_GETSIG);
@@ -86,10 +81,6 @@ OwnFd::Mark OwnFd::read_mark(int fd, Mark::Kind kind) {
 bool OwnFd::is_ours() const {
   const int fd = get();
   return fd >= 0 && (mark_.kind == Mark::kNone || read_mark(fd, mark_.kind) == mark_);
-}
-
-void OwnFd::reset() {
-  take().reset();
 }
 
 UniqueFd OwnFd::take() {

@@ -25,7 +25,7 @@ class OwnFd {
   // not follow the move.
   OwnFd(UniqueFd fd);  // NOLINT(google-explicit-constructor)
   // Takes a descriptor without moving it up, because the application knows its number.
-  static OwnFd with_known_number(UniqueFd fd);
+  static OwnFd with_known_number(UniqueFd fd) { return OwnFd(std::move(fd), true); }
   OwnFd(OwnFd&& other) noexcept : fd_(other.fd_.exchange(-1)), mark_(other.mark_) {}
   OwnFd& operator=(OwnFd&& other) noexcept {
     if (this == &other) return *this;
@@ -43,7 +43,7 @@ class OwnFd {
   // identity for the file. At most one system call, which blocks for no kind of file.
   bool is_ours() const;
   // Closes the descriptor if its number still refers to our file. The object is empty then.
-  void reset();
+  void reset() { take().reset(); }
   // Releases the descriptor to the caller. Returns an empty UniqueFd if the number no longer refers to our
   // file.
   UniqueFd take();

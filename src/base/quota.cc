@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/quota.h"
 
-#include <algorithm>
-
 namespace verbena {
 namespace {
 
@@ -10,11 +8,6 @@ namespace {
 constexpr size_t kShare = 2;
 
 }  // namespace
-
-size_t Quota::left_for_strangers() const {
-  const size_t gone = std::max(size_.reserve, trusted_) + strangers_;
-  return gone < size_.all ? size_.all - gone : 0;
-}
 
 bool Quota::allows(uid_t user, size_t more) const {
   if (is_trusted(user)) return trusted_ + strangers_ + more <= size_.all;
@@ -37,11 +30,6 @@ void Quota::give_back(uid_t user, size_t count) {
   found->second -= given;
   if (found->second == 0) held_.erase(found);
   (is_trusted(user) ? trusted_ : strangers_) -= given;
-}
-
-size_t Quota::of(uid_t user) const {
-  const auto found = held_.find(user);
-  return found != held_.end() ? found->second : 0;
 }
 
 QuotaShare take_share(const std::shared_ptr<Quota>& quota, uid_t user, size_t count) {

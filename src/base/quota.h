@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -41,13 +42,19 @@ class Quota {
   // Whether the user is root or the agent's own user.
   bool is_trusted(uid_t user) const { return user == 0 || user == own_; }
   // Returns the number of items that the user has, and the number that all users have.
-  size_t of(uid_t user) const;
+  size_t of(uid_t user) const {
+    const auto found = held_.find(user);
+    return found != held_.end() ? found->second : 0;
+  }
   size_t of_all() const { return trusted_ + strangers_; }
   bool is_used_up() const { return of_all() >= size_.all; }
 
  private:
   // The number of free items outside the reserve.
-  size_t left_for_strangers() const;
+  size_t left_for_strangers() const {
+    const size_t gone = std::max(size_.reserve, trusted_) + strangers_;
+    return gone < size_.all ? size_.all - gone : 0;
+  }
 
   Size size_;
   const uid_t own_;

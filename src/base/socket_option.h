@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -12,6 +13,15 @@ namespace verbena {
 template <class Value>
 bool set_option(int socket, int level, int name, const Value& value) {
   return ::setsockopt(socket, level, name, &value, sizeof value) == 0;
+}
+
+// Calls getsockopt(2) for a typed value. Returns nullopt on error, with errno.
+template <class Value>
+std::optional<Value> get_option(int socket, int level, int name) {
+  Value value{};
+  socklen_t bytes = sizeof value;
+  if (::getsockopt(socket, level, name, &value, &bytes) != 0) return std::nullopt;
+  return value;
 }
 
 // Sets how the kernel discovers the path MTU, and so whether it and routers may fragment packets:
@@ -59,9 +69,7 @@ inline void pass_descriptors(int socket, bool on) {
 
 // Whether this end of a Unix socket cannot be sent descriptors.
 inline bool refuses_descriptors(int socket) {
-  int on = 1;
-  socklen_t bytes = sizeof on;
-  return ::getsockopt(socket, SOL_SOCKET, kPassRights, &on, &bytes) == 0 && on == 0;
+  return get_option<int>(socket, SOL_SOCKET, kPassRights) == 0;
 }
 
 // Returns the cookie of the network namespace in which a socket was made. Unlike the namespace's inode
@@ -70,10 +78,7 @@ inline bool refuses_descriptors(int socket) {
 // kernel cannot tell (before Linux 5.14).
 inline uint64_t network_namespace_of(int socket) {
   constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
-  uint64_t cookie = 0;
-  socklen_t bytes = sizeof cookie;
-  if (::getsockopt(socket, SOL_SOCKET, kNetnsCookie, &cookie, &bytes) != 0) return 0;
-  return cookie;
+  return get_option<uint64_t>(socket, SOL_SOCKET, kNetnsCookie).value_or(0);
 }
 
 }  // namespace verbena

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/at_exit.h"
-
 #include "base/forked_children.h"
+#include "base/mutex_at_fork.h"
 
 namespace verbena {
 namespace {

@@ -16,7 +16,6 @@
 #include "adapter/memory/guarded.h"
 #include "adapter/transport/rc.h"
 #include "adapter/xrc/domain_peers.h"
-#include "adapter/xrc/peer.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 

@@ -116,7 +116,7 @@ class HouseRules(unittest.TestCase):
     def test_hot_functions_exist(self):
         self.write("src/libraries/libibverbs/hot_functions.txt", "# those of a message\nverbena::engine::Shard::ring\nverbena::copy_small\n")
         self.write("src/adapter/engine/shard.cc", LICENCE + "void Shard::ring() {}\n")
-        self.write("src/adapter/memory/small_copy.cc", LICENCE + "void copy_small() {}\n")
+        self.write("src/adapter/memory/ordered_copy.cc", LICENCE + "void copy_small() {}\n")
         self.assert_kept("hot_functions.py")
         self.write("src/adapter/engine/shard.cc", LICENCE + "void Shard::rings() {}\n")
         self.assert_broken("hot_functions.py", "hot_functions.txt:2: there is no verbena::engine::Shard::ring")

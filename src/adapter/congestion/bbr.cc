@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/congestion/bbr.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
 
 namespace verbena::congestion {
 namespace {

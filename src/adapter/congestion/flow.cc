@@ -4,7 +4,6 @@
 #include <new>
 #include <utility>
 
-#include "adapter/congestion/algorithm.h"
 #include "adapter/congestion/bbr.h"
 
 namespace verbena::congestion {
@@ -12,6 +11,11 @@ namespace verbena::congestion {
 namespace {
 
 constexpr size_t kFirstSize = 64;
+
+std::unique_ptr<Algorithm> make_algorithm(Kind kind, const Sizes& sizes) {
+  if (kind == Kind::kBbr) return std::make_unique<Bbr>(sizes);
+  return std::make_unique<FixedAlgorithm>(sizes);
+}
 
 }  // namespace
 
@@ -69,15 +73,6 @@ void PacketTrains::drop_from(roce::Psn from) {
     back().packets = static_cast<uint32_t>(from - back().first);
 }
 
-namespace {
-
-std::unique_ptr<Algorithm> make_algorithm(Kind kind, const Sizes& sizes) {
-  if (kind == Kind::kBbr) return std::make_unique<Bbr>(sizes);
-  return std::make_unique<FixedAlgorithm>(sizes);
-}
-
-}  // namespace
-
 std::unique_ptr<Flow> Flow::make(Kind kind, const Sizes& sizes) noexcept {
   try {
     return std::make_unique<Flow>(kind, sizes);
@@ -127,10 +122,6 @@ void Flow::sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated
                .delivered_sent = delivered_sent_});
 }
 
-void Flow::starts_over(roce::Psn from) {
-  trains_.drop_from(from);
-}
-
 void Flow::took_time(roce::Psn first, roce::Psn limit) {
   const roce::Psn last = limit - 1;
   const PacketTrain* run = trains_.find(last);
@@ -169,24 +160,9 @@ void Flow::answered(uint64_t in_flight, TimePoint now) {
   obey();
 }
 
-void Flow::lost(uint64_t bytes) {
-  algorithm_->on_loss(bytes);
-  obey();
-}
-
 void Flow::timed_out() {
   pacer_.forget();
   algorithm_->on_timeout();
-  obey();
-}
-
-void Flow::marked() {
-  algorithm_->on_mark();
-  obey();
-}
-
-void Flow::told(const Incast& incast) {
-  algorithm_->on_incast(incast);
   obey();
 }
 

@@ -175,7 +175,7 @@ class Flow {
   // application-limited.
   void ran_dry(uint64_t in_flight) { limited_until_ = delivered_ + in_flight + 1; }
   // Forgets the packets from `from` on: the sender goes back and sends them again in sequence.
-  void starts_over(roce::Psn from);
+  void starts_over(roce::Psn from) { trains_.drop_from(from); }
   // Whether the pacing allows a packet now.
   bool may_send(TimePoint now) const { return pacer_.allows(now); }
   // Whether the pacing would still allow a packet now if `bytes` more bytes had left.
@@ -200,10 +200,19 @@ class Flow {
   void settled(roce::Psn limit) { trains_.drop_before(limit); }
   // Pass events on to the algorithm: a loss, a retransmission timeout, a CNP, a receiver's report on its
   // senders.
-  void lost(uint64_t bytes);
+  void lost(uint64_t bytes) {
+    algorithm_->on_loss(bytes);
+    obey();
+  }
   void timed_out();
-  void marked();
-  void told(const Incast& incast);
+  void marked() {
+    algorithm_->on_mark();
+    obey();
+  }
+  void told(const Incast& incast) {
+    algorithm_->on_incast(incast);
+    obey();
+  }
 
   // ---- results
 

@@ -55,7 +55,7 @@ uint32_t& misses_of(uint32_t slot) {
 }
 
 // Whether a QP whose port is full has to wait for room. UD QPs do not wait for a full channel without a
-// bound, so they find out for themselves (transport/hold_budget.h).
+// bound, so they find out for themselves (transport/ud.h).
 bool waits_for_port(const QueuePair& qp) {
   return !goes_by_memory(qp) || qp.config().type != IBV_QPT_UD;
 }

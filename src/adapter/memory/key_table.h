@@ -118,6 +118,9 @@ class KeyPublisher {
   virtual bool are_gone(uint64_t users) = 0;
 };
 
+// Maximum number of memory regions plus memory windows of a process: the size of its key table.
+inline constexpr uint32_t kMaxRegions = 1u << 23;
+
 // Allocates keys, and finds the regions and windows that they open. There is one table per process, whatever
 // the number of its shards.
 //

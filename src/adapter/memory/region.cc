@@ -66,6 +66,17 @@ __attribute__((no_sanitize("thread"))) void touch(uintptr_t begin, uintptr_t byt
   }
 }
 
+// The longest message: no reader looks at more at once.
+constexpr size_t kZeros = size_t{1} << 30;
+
+// Zeros that cost only address space: pages that were never written are all the kernel's zero page. Never
+// unmapped: one mapping serves all null regions.
+std::byte* zeros() {
+  static void* const at =
+      ::mmap(nullptr, kZeros, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
+}
+
 }  // namespace
 
 Result<void> touch_pages(uintptr_t begin, uintptr_t bytes, bool writable) {
@@ -84,32 +95,13 @@ Result<void> check_pages(const void* addr, uint64_t length, bool writable) {
   if (end == 0) return fail(EFAULT);  // no user memory is up there, and the length would overflow
   const PageRange range{begin, end - begin};
   if (!kernel_can_populate()) return touch_pages(range.begin, range.bytes, writable);
-  switch (populate(range, writable)) {
-    case 0:
-      return {};
-    case ENOMEM:
-      return fail(has_hole(range) ? EFAULT : ENOMEM);
-    default:
-      // EINVAL: rights are missing, or it is device memory. EFAULT: beyond the end of the file behind it.
-      // EHWPOISON: the page is broken. Pinning answers EFAULT to all of them.
-      return fail(EFAULT);
-  }
+  const int error = populate(range, writable);
+  if (error == 0) return {};
+  if (error == ENOMEM && !has_hole(range)) return fail(ENOMEM);
+  // EINVAL: rights are missing, or it is device memory. EFAULT: beyond the end of the file behind it.
+  // EHWPOISON: the page is broken. Pinning answers EFAULT to all of them.
+  return fail(EFAULT);
 }
-
-namespace {
-
-// The longest message: no reader looks at more at once.
-constexpr size_t kZeros = size_t{1} << 30;
-
-// Zeros that cost only address space: pages that were never written are all the kernel's zero page. Never
-// unmapped: one mapping serves all null regions.
-std::byte* zeros() {
-  static void* const at =
-      ::mmap(nullptr, kZeros, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
-}
-
-}  // namespace
 
 Result<void> make_null(Region& region, PdId pd) {
   region.kind = RegionKind::kNull;

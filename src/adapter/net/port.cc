@@ -8,24 +8,15 @@
 
 namespace verbena::net {
 
-namespace {
-
-Result<std::unique_ptr<Port>> open_wire(Ways& ways, const UdpPortOptions& options) {
-  if (ways.is_forwarded) return make_forwarded_port(std::move(ways.is_forwarded), options);
-  auto opened = UdpPort::create(std::move(ways.udp_socket), options);
-  if (!opened) return tl::unexpected(opened.error());
-  return std::move(*opened);
-}
-
-}  // namespace
-
 Result<PortList> open_ports(Ways ways, PortCounters& counters) {
   PortList ports;
   if (!ways.udp_socket && !ways.is_forwarded) return ports;
   UdpPortOptions options;
   options.slot = ways.slot;
   options.counters = &counters;
-  auto opened = open_wire(ways, options);
+  auto opened = ways.is_forwarded
+                    ? make_forwarded_port(std::move(ways.is_forwarded), options)
+                    : Result<std::unique_ptr<Port>>(UdpPort::create(std::move(ways.udp_socket), options));
   if (!opened) return tl::unexpected(opened.error());
   try {
     ports.push_back(std::move(*opened));

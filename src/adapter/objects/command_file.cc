@@ -45,6 +45,25 @@ uint64_t pages_of(uint64_t length) {
   return (length + DeviceMemoryFile::kPageBytes - 1) / DeviceMemoryFile::kPageBytes;
 }
 
+// The command files of this process, for import(), which compares the identity of files.
+struct OpenFiles {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<CommandFile>> files;
+};
+
+OpenFiles& open_files() {
+  static auto* the_files = new OpenFiles;  // never destroyed: threads outlive static objects
+  return *the_files;
+}
+
+[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return open_files().mutex; }>();
+
+// REQUIRES: the mutex of `open` is held
+void enter(OpenFiles& open, const std::shared_ptr<CommandFile>& file) {
+  std::erase_if(open.files, [](const auto& weak) { return weak.expired(); });
+  open.files.push_back(file);
+}
+
 }  // namespace
 
 Result<DeviceMemoryFile> DeviceMemoryFile::create(const std::string& device) {
@@ -172,33 +191,6 @@ Result<UniqueFd> DeviceMemoryFile::export_dma_buf(const Allocation& allocation) 
   return exported;
 }
 
-}  // namespace verbena::adapter
-
-namespace verbena::adapter {
-
-namespace {
-
-// The command files of this process, for import(), which compares the identity of files.
-struct OpenFiles {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<CommandFile>> files;
-};
-
-OpenFiles& open_files() {
-  static auto* the_files = new OpenFiles;  // never destroyed: threads outlive static objects
-  return *the_files;
-}
-
-[[maybe_unused]] const int watched = lock_at_fork<[]() -> std::mutex& { return open_files().mutex; }>();
-
-// REQUIRES: the mutex of `open` is held
-void enter(OpenFiles& open, const std::shared_ptr<CommandFile>& file) {
-  std::erase_if(open.files, [](const auto& weak) { return weak.expired(); });
-  open.files.push_back(file);
-}
-
-}  // namespace
-
 Result<std::shared_ptr<CommandFile>> CommandFile::create(const std::string& device) {
   auto memory = DeviceMemoryFile::create(device);
   if (!memory) return tl::unexpected(memory.error());
@@ -226,16 +218,6 @@ Result<std::shared_ptr<CommandFile>> CommandFile::import(int fd) {
   auto file = std::make_shared<CommandFile>(std::make_shared<DeviceMemoryFile>(std::move(*memory)), true);
   enter(open, file);
   return file;
-}
-
-void CommandFile::join(SoftwareContext& context) {
-  const std::lock_guard guard(mutex_);
-  contexts_.push_back(&context);
-}
-
-void CommandFile::leave(SoftwareContext& context) {
-  const std::lock_guard guard(mutex_);
-  std::erase(contexts_, &context);
 }
 
 }  // namespace verbena::adapter

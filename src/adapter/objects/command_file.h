@@ -113,8 +113,14 @@ class CommandFile {
 
   // Add and remove a context whose objects find_in_contexts() can find. A context joins once it is open, and
   // leaves before it destroys any object.
-  void join(SoftwareContext& context);
-  void leave(SoftwareContext& context);
+  void join(SoftwareContext& context) {
+    const std::lock_guard guard(mutex_);
+    contexts_.push_back(&context);
+  }
+  void leave(SoftwareContext& context) {
+    const std::lock_guard guard(mutex_);
+    std::erase(contexts_, &context);
+  }
 
   // Calls find(context) for each joined context until a result converts to true. Returns that result, or a
   // default-constructed one if there is none. Used to find an object that is imported by its handle.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/completion_queues.h"
+#include <algorithm>
 
 #include "adapter/engine/event_wait.h"
 #include "adapter/objects/data_path.h"
 #include "adapter/objects/limits.h"
-#include "adapter/objects/qp.h"
+#include "adapter/objects/objects.h"
+#include "adapter/objects/queue_pairs.h"
 #include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 #include "base/log.h"
@@ -15,6 +16,48 @@ namespace {
 
 // Longer than a waiting thread takes to leave when it was told to.
 constexpr Duration kPatience = std::chrono::seconds(1);
+
+// Takes an event of the channel. If all its events come from one shard that has a wake-up, sleeps there
+// instead of at the channel's descriptor.
+template <class Visit>
+Result<void> take_event(CompChannel& channel, Visit visit) {
+  engine::Shard* const shard = channel.shards.only();
+  const Bell* const bell = shard != nullptr ? shard->bell() : nullptr;
+  if (bell != nullptr && !channel.events->has_some() && !channel.events->is_nonblocking()) {
+    const std::shared_ptr<queues::EventChannel> kept = channel.events;  // `channel` may go meanwhile
+    engine::EventWait wait(*shard, *kept, *bell);
+    if (wait.is_there()) return wait.take(visit);
+  }
+  return channel.events->take(visit);
+}
+
+// A negative cqe arrives here as a number that is too large.
+int check_entries(uint32_t entries) {
+  if (entries >= 1 && entries <= uint32_t{kMaxCqe}) return 0;
+  return static_cast<int>(entries) < 1 ? because(EINVAL, "cqe {} is less than 1", static_cast<int>(entries))
+                                       : because(EINVAL, "cqe {} exceeds max_cqe {}", entries, kMaxCqe);
+}
+
+using provider::CompletionCounterCaps;
+using provider::CompletionCounterInitAttr;
+using provider::kCountRead;
+using provider::kCountReceive;
+using provider::kCountsBytes;
+using provider::kCountSend;
+using provider::kCountsRequests;
+using provider::kCountWrite;
+
+struct CountedKind {
+  uint32_t flag;
+  transport::CountedRequest counted;
+};
+constexpr CountedKind kCountedKinds[] = {
+    {kCountSend, transport::kCountedSend},
+    {kCountReceive, transport::kCountedReceive},
+    {kCountRead, transport::kCountedRead},
+    {kCountWrite, transport::kCountedWrite},
+};
+constexpr uint32_t kCountedFlags = kCountSend | kCountReceive | kCountRead | kCountWrite;
 
 }  // namespace
 
@@ -44,31 +87,6 @@ void CompChannel::retire() {
   }
 }
 
-namespace {
-
-// Takes an event of the channel. If all its events come from one shard that has a wake-up, sleeps there
-// instead of at the channel's descriptor.
-template <class Visit>
-Result<void> take_event(CompChannel& channel, Visit visit) {
-  engine::Shard* const shard = channel.shards.only();
-  const Bell* const bell = shard != nullptr ? shard->bell() : nullptr;
-  if (bell != nullptr && !channel.events->has_some() && !channel.events->is_nonblocking()) {
-    const std::shared_ptr<queues::EventChannel> kept = channel.events;  // `channel` may go meanwhile
-    engine::EventWait wait(*shard, *kept, *bell);
-    if (wait.is_there()) return wait.take(visit);
-  }
-  return channel.events->take(visit);
-}
-
-// A negative cqe arrives here as a number that is too large.
-int check_entries(uint32_t entries) {
-  if (entries >= 1 && entries <= uint32_t{kMaxCqe}) return 0;
-  return static_cast<int>(entries) < 1 ? because(EINVAL, "cqe {} is less than 1", static_cast<int>(entries))
-                                       : because(EINVAL, "cqe {} exceeds max_cqe {}", entries, kMaxCqe);
-}
-
-}  // namespace
-
 Cq::Cq(OpenDevice& device)
     : ibv_cq_ex{},
       TableEntry(device),
@@ -84,25 +102,10 @@ void Cq::on_completion_event() {
   if (comp_channel != nullptr) comp_channel->events->post(*this);
 }
 
-void Cq::on_overflow() {
-  shown.set(protocol::kCqOverrun, 1);
-  async_events.post(IBV_EVENT_CQ_ERR, owner.events());
-}
-
 void Cq::on_event_held() {
   engine::Shard* shard = engine::Shard::current();
   const bool set = shard != nullptr && shards.set_alarm(*shard, *queue, Duration(moderation_ns.load()));
   if (!set) queue->release_event();
-}
-
-void Cq::joined_by(engine::Shard& shard) {
-  shards.join(shard);
-  if (comp_channel != nullptr) comp_channel->shards.join(shard);
-}
-
-void Cq::left_by(engine::Shard& shard) {
-  if (comp_channel != nullptr) comp_channel->shards.leave(shard);
-  shards.leave(shard);
 }
 
 Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -112,9 +115,7 @@ Result<ibv_cq*> SoftwareContext::create_cq(int cqe, void* cq_context, ibv_comp_c
   attr.cq_context = cq_context;
   attr.channel = channel;
   attr.comp_vector = static_cast<uint32_t>(comp_vector);
-  auto cq = make_cq(attr);
-  if (!cq) return tl::unexpected(cq.error());
-  return (*cq)->abi();
+  return make_cq(attr).map([](Cq* cq) { return cq->abi(); });
 }
 
 Result<ibv_cq_ex*> SoftwareContext::create_cq_ex(ibv_cq_init_attr_ex* attr) {
@@ -248,35 +249,6 @@ int SoftwareContext::get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void**
   return taken ? 0 : taken.error().code;
 }
 
-void SoftwareContext::ack_cq_events(ibv_cq* cq, unsigned count) {
-  Cq::of(cq).account.acknowledge(cq->comp_events_completed, count);
-}
-
-namespace {
-
-using provider::CompletionCounterCaps;
-using provider::CompletionCounterInitAttr;
-using provider::kCountRead;
-using provider::kCountReceive;
-using provider::kCountsBytes;
-using provider::kCountSend;
-using provider::kCountsRequests;
-using provider::kCountWrite;
-
-struct CountedKind {
-  uint32_t flag;
-  transport::CountedRequest counted;
-};
-constexpr CountedKind kCountedKinds[] = {
-    {kCountSend, transport::kCountedSend},
-    {kCountReceive, transport::kCountedReceive},
-    {kCountRead, transport::kCountedRead},
-    {kCountWrite, transport::kCountedWrite},
-};
-constexpr uint32_t kCountedFlags = kCountSend | kCountReceive | kCountRead | kCountWrite;
-
-}  // namespace
-
 int SoftwareContext::query_comp_cntr_caps(CompletionCounterCaps& caps) {
   caps = {UINT64_MAX, kMaxCompletionCounters, kCountedFlags};
   return 0;
@@ -301,11 +273,6 @@ int SoftwareContext::destroy_comp_cntr(provider::CompletionCounter* abi) {
     return because(EBUSY, "it is attached to {} queue pairs", users);
   completion_counters_.destroy(counter);
   return 0;
-}
-
-std::atomic<uint64_t>& SoftwareContext::comp_cntr_value(provider::CompletionCounter* counter, bool errors) {
-  transport::CompletionCount& count = *CompletionCounter::of(counter).count;
-  return errors ? count.failed : count.completed;
 }
 
 // Unknown kinds of requests and raw QPs are EOPNOTSUPP.
@@ -334,6 +301,70 @@ int SoftwareContext::attach_comp_cntr(ibv_qp* abi_qp, provider::CompletionCounte
     qp.counters.push_back(counter.uses.add());
     return 0;
   });
+}
+
+CqShards::Member* CqShards::find(const engine::Shard& shard) {
+  for (Member& member : members_) {
+    if (member.shard.load(std::memory_order_relaxed) == &shard) return &member;
+  }
+  return nullptr;
+}
+
+void CqShards::join(engine::Shard& shard) {
+  const std::lock_guard guard(lock_);
+  Member* member = find(shard);
+  if (member == nullptr) {  // a free place exists: there are as many as there can be shards
+    member = std::ranges::find_if(members_, [](const Member& m) { return m.users == 0; });
+    member->shard.store(&shard, std::memory_order_release);
+    const auto place = static_cast<uint32_t>(member - members_.data());
+    used_.store(std::max(used_.load(std::memory_order_relaxed), place + 1), std::memory_order_release);
+  }
+  ++member->users;
+}
+
+// Cancels the alarm first, because another shard may get the place next.
+void CqShards::leave(engine::Shard& shard) {
+  if (const Member* known = find(shard); known != nullptr && known->may_be_set.load())
+    shard.exclusively([&] { cancel_alarm(shard); });
+  const std::lock_guard guard(lock_);
+  Member* member = find(shard);
+  if (member != nullptr && --member->users == 0) member->shard.store(nullptr, std::memory_order_release);
+}
+
+engine::Shard* CqShards::first() const {
+  for (const Member& member : members_) {
+    if (engine::Shard* shard = member.shard.load(std::memory_order_acquire)) return shard;
+  }
+  return nullptr;
+}
+
+engine::Shard* CqShards::only() const {
+  engine::Shard* only = nullptr;
+  const uint32_t used = used_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; ++i) {
+    engine::Shard* shard = members_[i].shard.load(std::memory_order_acquire);
+    if (shard == nullptr) continue;
+    if (only != nullptr) return nullptr;
+    only = shard;
+  }
+  return only;
+}
+
+bool CqShards::set_alarm(engine::Shard& shard, queues::CompletionQueue& queue, Duration after) {
+  Member* member = find(shard);
+  if (member == nullptr) return false;
+  member->queue = &queue;
+  member->may_be_set.store(true, std::memory_order_relaxed);
+  shard.set_alarm(*member, after);
+  return true;
+}
+
+void CqShards::cancel_alarms() {
+  for (Member& member : members_) {
+    engine::Shard* shard = member.shard.load(std::memory_order_acquire);
+    if (shard != nullptr && member.may_be_set.load())
+      shard->exclusively([&] { shard->cancel_alarm(member); });
+  }
 }
 
 }  // namespace verbena::adapter

@@ -52,7 +52,9 @@ class CqShards {
   // set_alarm() returns false if the shard is not in the set. REQUIRES: the caller holds the shard's lock
   // (Shard::exclusively())
   bool set_alarm(engine::Shard& shard, queues::CompletionQueue& queue, Duration after);
-  void cancel_alarm(engine::Shard& shard);
+  void cancel_alarm(engine::Shard& shard) {
+    if (Member* member = find(shard)) shard.cancel_alarm(*member);
+  }
   // Cancels the alarms of all shards in the set. REQUIRES: the calling thread does not hold a shard's lock
   void cancel_alarms();
 

@@ -3,12 +3,10 @@
 
 #include <cerrno>
 
-#include "adapter/objects/completion_queues.h"
 #include "adapter/objects/objects.h"
-#include "adapter/objects/qp.h"
+#include "adapter/objects/queue_pairs.h"
 #include "adapter/objects/send_request.h"
 #include "adapter/transport/qp_state.h"
-#include "base/failed_call.h"
 #include "base/probes.h"
 
 namespace verbena::adapter {
@@ -77,36 +75,6 @@ void read_tm_info(ibv_cq_ex* cq, ibv_wc_tm_info* info) {
   info->tag = entry(cq).tag;
   info->priv = entry(cq).tag_private;
 }
-
-}  // namespace
-
-// Functions for fields that were not requested stay null, as in rdma-core's providers.
-void fill_extended_polling(ibv_cq_ex& cq, uint64_t fields) {
-  const auto fill = [fields](auto& function, uint64_t field, auto with) {
-    if ((fields & field) != 0) function = with;
-  };
-  cq.start_poll = start_poll;
-  cq.next_poll = next_poll;
-  cq.end_poll = end_poll;
-  cq.read_opcode = read_opcode;
-  cq.read_vendor_err = read<&Completion::vendor_err, uint32_t>;
-  cq.read_wc_flags = read<&Completion::wc_flags, unsigned>;
-  fill(cq.read_byte_len, IBV_WC_EX_WITH_BYTE_LEN, read<&Completion::byte_len, uint32_t>);
-  fill(cq.read_imm_data, IBV_WC_EX_WITH_IMM, read<&Completion::imm_data, __be32>);
-  fill(cq.read_qp_num, IBV_WC_EX_WITH_QP_NUM, read<&Completion::qp_num, uint32_t>);
-  fill(cq.read_src_qp, IBV_WC_EX_WITH_SRC_QP, read<&Completion::src_qp, uint32_t>);
-  fill(cq.read_slid, IBV_WC_EX_WITH_SLID, read_nothing<uint32_t>);
-  fill(cq.read_sl, IBV_WC_EX_WITH_SL, read<&Completion::sl, uint8_t>);
-  fill(cq.read_dlid_path_bits, IBV_WC_EX_WITH_DLID_PATH_BITS, read_nothing<uint8_t>);
-  fill(cq.read_completion_ts, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read<&Completion::timestamp, uint64_t>);
-  fill(cq.read_completion_wallclock_ns, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
-       read<&Completion::wallclock, uint64_t>);
-  fill(cq.read_cvlan, IBV_WC_EX_WITH_CVLAN, read<&Completion::cvlan, uint16_t>);
-  fill(cq.read_flow_tag, IBV_WC_EX_WITH_FLOW_TAG, read<&Completion::flow_tag, uint32_t>);
-  fill(cq.read_tm_info, IBV_WC_EX_WITH_TM_INFO, read_tm_info);
-}
-
-namespace {
 
 using queues::SendWqe;
 
@@ -268,21 +236,40 @@ int poll_cq(ibv_cq* abi, int count, ibv_wc* wc) {
 int req_notify_cq(ibv_cq* abi, int solicited_only) {
   Cq& cq = Cq::of(abi);
   using Event = queues::CompletionQueue::Event;
-  switch (cq.queue->arm(solicited_only != 0)) {
-    case Event::kNow:
-      if (cq.comp_channel != nullptr) cq.comp_channel->events->post(cq);
-      break;
-    case Event::kHeld:
-      cq.hold_event();
-      break;
-    case Event::kNone:
-      break;
-  }
+  const Event event = cq.queue->arm(solicited_only != 0);
+  if (event == Event::kNow && cq.comp_channel != nullptr) cq.comp_channel->events->post(cq);
+  if (event == Event::kHeld) cq.hold_event();
   cq.shards.for_each(cq.owner.home(), [](engine::Shard& shard) { shard.expect_sleep(); });
   return 0;
 }
 
 }  // namespace
+
+// Functions for fields that were not requested stay null, as in rdma-core's providers.
+void fill_extended_polling(ibv_cq_ex& cq, uint64_t fields) {
+  const auto fill = [fields](auto& function, uint64_t field, auto with) {
+    if ((fields & field) != 0) function = with;
+  };
+  cq.start_poll = start_poll;
+  cq.next_poll = next_poll;
+  cq.end_poll = end_poll;
+  cq.read_opcode = read_opcode;
+  cq.read_vendor_err = read<&Completion::vendor_err, uint32_t>;
+  cq.read_wc_flags = read<&Completion::wc_flags, unsigned>;
+  fill(cq.read_byte_len, IBV_WC_EX_WITH_BYTE_LEN, read<&Completion::byte_len, uint32_t>);
+  fill(cq.read_imm_data, IBV_WC_EX_WITH_IMM, read<&Completion::imm_data, __be32>);
+  fill(cq.read_qp_num, IBV_WC_EX_WITH_QP_NUM, read<&Completion::qp_num, uint32_t>);
+  fill(cq.read_src_qp, IBV_WC_EX_WITH_SRC_QP, read<&Completion::src_qp, uint32_t>);
+  fill(cq.read_slid, IBV_WC_EX_WITH_SLID, read_nothing<uint32_t>);
+  fill(cq.read_sl, IBV_WC_EX_WITH_SL, read<&Completion::sl, uint8_t>);
+  fill(cq.read_dlid_path_bits, IBV_WC_EX_WITH_DLID_PATH_BITS, read_nothing<uint8_t>);
+  fill(cq.read_completion_ts, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read<&Completion::timestamp, uint64_t>);
+  fill(cq.read_completion_wallclock_ns, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+       read<&Completion::wallclock, uint64_t>);
+  fill(cq.read_cvlan, IBV_WC_EX_WITH_CVLAN, read<&Completion::cvlan, uint16_t>);
+  fill(cq.read_flow_tag, IBV_WC_EX_WITH_FLOW_TAG, read<&Completion::flow_tag, uint32_t>);
+  fill(cq.read_tm_info, IBV_WC_EX_WITH_TM_INFO, read_tm_info);
+}
 
 void fill_data_path(ibv_context_ops& ops) {
   ops.post_send = post_send;

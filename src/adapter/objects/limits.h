@@ -7,7 +7,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "adapter/process/max_regions.h"
+#include "adapter/memory/key_table.h"
 #include "adapter/queues/completion_queue.h"
 #include "adapter/queues/work_queue.h"
 #include "base/failed_call.h"
@@ -84,7 +84,7 @@ inline constexpr int kCompletionVectors = 8;
 inline constexpr uint8_t kPorts = 1;
 inline constexpr uint16_t kPkeyTableLength = 1;
 
-static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= engine::kMaxRegions, "one table holds both");
+static_assert(uint32_t{kMaxMr} + uint32_t{kMaxMw} <= memory::kMaxRegions, "one table holds both");
 // Slot 0 reserves two QPNs, and the last slot reserves one. A process may have only one shard, and so only
 // one slot for its kMaxQp QPs.
 static_assert(kMaxQp + 3 <= roce::Qpn::kPerSlot);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -17,17 +19,27 @@
 #include "adapter/objects/command_file.h"
 #include "adapter/objects/cq_shards.h"
 #include "adapter/objects/object_table.h"
+#include "adapter/process/engine.h"
+#include "adapter/queues/completion_queue.h"
 #include "adapter/queues/event_channel.h"
 #include "adapter/queues/mapped_array.h"
 #include "adapter/queues/shared_receive_queue.h"
 #include "adapter/transport/counters.h"
-#include "adapter/transport/frames.h"
+#include "adapter/transport/raw.h"
+#include "base/cache_line.h"
+#include "base/result.h"
 #include "libraries/libibverbs/provider/newer_objects.h"
 #include "wire/roce/path.h"
 
+// The objects of a context as the application knows them, except for queue pairs (queue_pairs.h).
+// SoftwareContext creates and destroys them. ObjectTable calls retire() of objects that have it before it
+// destroys what the application left behind.
 namespace verbena::adapter {
 
+struct Cq;
 struct PdState;
+struct Qp;
+struct QpCore;
 
 // A piece of allocated device memory. The ibv_dm that allocated the memory shares the object with every
 // ibv_dm that imports the memory (ibv_import_dm(3)), and with registrations of the memory. Thread-safe.
@@ -99,17 +111,6 @@ class Registration {
   bool entered_ = false;  // guarded by the key table's lock
 };
 
-}  // namespace verbena::adapter
-
-// The objects of a context as the application knows them, except for completion queues (completion_queues.h)
-// and queue pairs (qp.h). SoftwareContext creates and destroys them. ObjectTable calls retire() of objects
-// that have it before it destroys what the application left behind.
-namespace verbena::adapter {
-
-struct Cq;
-struct Qp;
-class XrcDomain;
-
 // ---- domains
 
 // A thread domain (ibv_alloc_td(3)): the application promises that only one thread at a time uses the objects
@@ -174,6 +175,55 @@ struct Pd : VerbsObject<Pd, ibv_pd> {
   std::unique_ptr<CustomMemory> memory;  // allocates rings of the objects in the domain, or null
 };
 
+// An extended reliable connection (XRC) domain: its XRC target QPs may deliver to its shared receive queues
+// (IBTA volume 1, annex A14). All handles that were opened on the same inode for the same device share one
+// domain, in this process and, through the agent, in other processes. A handle without a file descriptor has
+// a domain of its own. Thread-safe.
+class XrcDomain {
+ public:
+  using File = control::Client::DomainFile;
+
+  // Returns the domain of the inode of `file.fd`. Creates a domain if there is none and `file.create` is set.
+  // As in the kernel, returns EAGAIN if there is none and `file.create` is not set, and EINVAL if there is
+  // one and `file.exclusive` is set. Other errors: EBADF and others of fstat(2); those of the agent.
+  static Result<std::shared_ptr<XrcDomain>> of_file(const std::shared_ptr<engine::Engine>& engine,
+                                                    const File& file);
+  // Returns a new domain for a handle without a file descriptor.
+  static std::shared_ptr<XrcDomain> anonymous();
+
+  // `shared_by` is the engine through which other processes share the domain, or null if none does.
+  XrcDomain(uint64_t id, std::shared_ptr<engine::Engine> shared_by)
+      : id_(id), shared_by_(std::move(shared_by)) {}
+  ~XrcDomain();
+  XrcDomain(const XrcDomain&) = delete;
+  XrcDomain& operator=(const XrcDomain&) = delete;
+
+  uint64_t id() const { return id_; }  // never 0
+  // Returns the object that forwards requests to the domain's queues in other processes, or null if the
+  // domain is not shared.
+  transport::QueueOwners* owners() const {
+    return shared_by_ != nullptr ? &shared_by_->domain_peers() : nullptr;
+  }
+
+  // Add, remove and find the domain's targets of this process, by QP number, for ibv_open_qp(3). target()
+  // returns null if there is none.
+  void add_target(uint32_t qpn, const std::shared_ptr<QpCore>& core) {
+    const std::lock_guard guard(mutex_);
+    targets_[qpn] = core;
+  }
+  void remove_target(uint32_t qpn) {
+    const std::lock_guard guard(mutex_);
+    targets_.erase(qpn);
+  }
+  std::shared_ptr<QpCore> target(uint32_t qpn);
+
+ private:
+  const uint64_t id_;
+  const std::shared_ptr<engine::Engine> shared_by_;
+  std::mutex mutex_;
+  std::map<uint32_t, std::weak_ptr<QpCore>> targets_;
+};
+
 // An extended reliable connection domain (ibv_open_xrcd(3)).
 struct Xrcd : VerbsObject<Xrcd, ibv_xrcd> {
   using VerbsObject::VerbsObject;
@@ -195,7 +245,9 @@ struct Ah : VerbsObject<Ah, ibv_ah> {
 // Device memory (ibv_alloc_dm(3)).
 struct Dm : VerbsObject<Dm, ibv_dm> {
   using VerbsObject::VerbsObject;
-  void retire();
+  void retire() {
+    if (owner.inherited()) memory->abandon();
+  }
 
   std::shared_ptr<DeviceMemory> memory;
 };
@@ -264,7 +316,7 @@ struct CompletionCounter : VerbsObject<CompletionCounter, provider::CompletionCo
 struct Srq : VerbsObject<Srq, ibv_srq>, queues::LimitListener {
   explicit Srq(OpenDevice& device);
 
-  void on_limit_reached() override;
+  void on_limit_reached() override { async_events.post(IBV_EVENT_SRQ_LIMIT_REACHED, owner.events()); }
   // Removes the SRQ's pending events. For XRC, also removes the SRQ from the table of XRC queues, so that no
   // QP and no other process can find it.
   void retire();
@@ -284,7 +336,7 @@ struct Srq : VerbsObject<Srq, ibv_srq>, queues::LimitListener {
 struct Wq : VerbsObject<Wq, ibv_wq>, transport::WorkQueueListener {
   explicit Wq(OpenDevice& device);
 
-  void on_work_queue_fatal() override;
+  void on_work_queue_fatal() override { async_events.post(IBV_EVENT_WQ_FATAL, owner.events()); }
   // Releases the queue's number, removes the queue's completions from the CQ, and drops the queue's pending
   // events.
   void retire();
@@ -335,6 +387,67 @@ struct Flow : VerbsObject<Flow, ibv_flow> {
   engine::FlowTarget target;
   Qp* qp = nullptr;
   Counters* counters = nullptr;
+};
+
+// A completion queue as the application knows it. The C struct is an ibv_cq_ex. An ibv_cq_ex begins with the
+// fields of an ibv_cq, so the same pointer serves as an ibv_cq*.
+struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::CompletionListener, TableEntry {
+  explicit Cq(OpenDevice& device);
+  static Cq& of(ibv_cq* cq) { return *static_cast<Cq*>(reinterpret_cast<ibv_cq_ex*>(cq)); }
+  static Cq& of(queues::EventSource& source) { return static_cast<Cq&>(source); }
+  ibv_cq* abi() { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
+
+  void on_completion_event() override;
+  void on_overflow() override {
+    shown.set(protocol::kCqOverrun, 1);
+    async_events.post(IBV_EVENT_CQ_ERR, owner.events());
+  }
+  void on_event_held() override;
+
+  // Delays completion events until `count` completions have come or `microseconds` have passed
+  // (ibv_modify_cq(3)). With a `count` of 0, events are not delayed.
+  void moderate(uint32_t count, uint32_t microseconds);
+
+  // Cancels the queue's delayed events and removes pending ones, which the application has not taken yet.
+  void retire();
+
+  // Add or remove the shard of one QP, SRQ or work queue that completes into this queue. The queue's
+  // completion channel gets or loses the shard, too. Each joined_by() is undone by one left_by() with the
+  // same shard.
+  void joined_by(engine::Shard& shard) {
+    shards.join(shard);
+    if (comp_channel != nullptr) comp_channel->shards.join(shard);
+  }
+  void left_by(engine::Shard& shard) {
+    if (comp_channel != nullptr) comp_channel->shards.leave(shard);
+    shards.leave(shard);
+  }
+
+  // Starts the delay of an event that req_notify_cq() found pending but moderated (see moderate()). Calls
+  // on_event_held() with the lock of a shard that fills the queue, or of the home shard if there is none.
+  void hold_event() {
+    engine::Shard* shard = shards.first();
+    (shard != nullptr ? *shard : owner.home()).exclusively([&] { on_event_held(); });
+  }
+
+  // Polls all shards that fill the queue, so that they process arrived packets. Called by an application
+  // thread that found the queue empty.
+  void drive() {
+    shards.for_each(owner.home(), [](engine::Shard& shard) { shard.poll(); });
+  }
+
+  EventAccount account;
+  // Events that the application has taken. The C struct counts the acknowledged events.
+  std::atomic<uint32_t> comp_events_taken{0};
+  AsyncEvents<kCqEvents.size()> async_events;
+  CompChannel* comp_channel = nullptr;
+  Pd* parent_domain = nullptr;
+  std::unique_ptr<queues::CompletionQueue> queue;
+  const queues::Completion* current = nullptr;  // the completion that ibv_wc_read_*() read
+  std::atomic<int64_t> moderation_ns{0};        // maximum delay of an event; 0 if events are not delayed
+  CqShards shards;
+  engine::ShownObjects::Entry shown;
+  UserCount users;  // QPs (counted once per role), SRQs and work queues
 };
 
 }  // namespace verbena::adapter

@@ -31,8 +31,7 @@ Result<roce::Path> OpenDevice::resolve(const ibv_ah_attr& attr) const {
     return fail(because(EINVAL, "port_num is {}, the device has port 1", attr.port_num));
   const auto now = link();
   if (now == nullptr) return fail(ENODEV);
-  const auto entry = std::find_if(now->gids.begin(), now->gids.end(),
-                                  [&](const control::GidEntry& e) { return e.index == attr.grh.sgid_index; });
+  const auto entry = std::ranges::find(now->gids, attr.grh.sgid_index, &control::GidEntry::index);
   if (entry == now->gids.end())
     return fail(
         because(EINVAL, "there is no GID of index {} ('verbena status -v' lists them)", attr.grh.sgid_index));

@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <bit>
 
-#include "adapter/objects/completion_queues.h"
 #include "adapter/objects/data_path.h"
 #include "adapter/objects/limits.h"
+#include "adapter/objects/objects.h"
 #include "adapter/objects/software_context.h"
-#include "adapter/objects/xrc_domain.h"
 #include "adapter/queues/shared_receive_queue.h"
 #include "adapter/transport/queue_pair.h"
 #include "base/failed_call.h"
@@ -32,16 +31,41 @@ int check_capacities(const ibv_srq_attr& attr) {
   return 0;
 }
 
+struct Outcome {
+  int error = 0;  // errno value if the request could not be posted
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  ibv_wc_opcode opcode = IBV_WC_TM_SYNC;
+};
+
+Outcome execute(queues::TagList& tags, ibv_ops_wr& wr) {
+  if ((wr.flags & IBV_OPS_TM_SYNC) != 0) tags.synchronize(wr.tm.unexpected_cnt);
+  switch (wr.opcode) {
+    case IBV_WR_TAG_ADD: {
+      const auto& add = wr.tm.add;
+      if (add.num_sge < 0 || add.num_sge > kMaxSge)
+        return {.error = because(EINVAL, "tm.add.num_sge {} is not within 0 to {}", add.num_sge, kMaxSge)};
+      const auto handle =
+          tags.add({add.tag, add.mask, add.recv_wr_id, {add.sg_list, static_cast<size_t>(add.num_sge)}});
+      if (!handle) return {.error = handle.error().code};
+      wr.tm.handle = *handle;
+      return {.opcode = IBV_WC_TM_ADD};
+    }
+    case IBV_WR_TAG_DEL:
+      // A message may have taken the buffer meanwhile.
+      return {.status = tags.remove(wr.tm.handle) ? IBV_WC_SUCCESS : IBV_WC_TM_ERR, .opcode = IBV_WC_TM_DEL};
+    case IBV_WR_TAG_SYNC:
+      return {};
+    default:
+      return {.error = because(EINVAL, "there is no tag operation {}", static_cast<int>(wr.opcode))};
+  }
+}
+
 }  // namespace
 
 Srq::Srq(OpenDevice& device)
     : VerbsObject(device),
       account(mutex, cond),
       async_events(kSrqEvents, {.element = {.srq = this}, .event_type = {}}, &account, &events_completed) {}
-
-void Srq::on_limit_reached() {
-  async_events.post(IBV_EVENT_SRQ_LIMIT_REACHED, owner.events());
-}
 
 static Result<ibv_srq_type> check(const ibv_srq_init_attr_ex& attr, const OpenDevice& device) {
   if ((attr.comp_mask & ~kKnownInitMask) != 0) return fail(EOPNOTSUPP);
@@ -202,39 +226,6 @@ int SoftwareContext::destroy_srq(ibv_srq* abi_srq) {
   --pd.users;
   return 0;
 }
-
-namespace {
-
-struct Outcome {
-  int error = 0;  // errno value if the request could not be posted
-  ibv_wc_status status = IBV_WC_SUCCESS;
-  ibv_wc_opcode opcode = IBV_WC_TM_SYNC;
-};
-
-Outcome execute(queues::TagList& tags, ibv_ops_wr& wr) {
-  if ((wr.flags & IBV_OPS_TM_SYNC) != 0) tags.synchronize(wr.tm.unexpected_cnt);
-  switch (wr.opcode) {
-    case IBV_WR_TAG_ADD: {
-      const auto& add = wr.tm.add;
-      if (add.num_sge < 0 || add.num_sge > kMaxSge)
-        return {.error = because(EINVAL, "tm.add.num_sge {} is not within 0 to {}", add.num_sge, kMaxSge)};
-      const auto handle =
-          tags.add({add.tag, add.mask, add.recv_wr_id, {add.sg_list, static_cast<size_t>(add.num_sge)}});
-      if (!handle) return {.error = handle.error().code};
-      wr.tm.handle = *handle;
-      return {.opcode = IBV_WC_TM_ADD};
-    }
-    case IBV_WR_TAG_DEL:
-      // A message may have taken the buffer meanwhile.
-      return {.status = tags.remove(wr.tm.handle) ? IBV_WC_SUCCESS : IBV_WC_TM_ERR, .opcode = IBV_WC_TM_DEL};
-    case IBV_WR_TAG_SYNC:
-      return {};
-    default:
-      return {.error = because(EINVAL, "there is no tag operation {}", static_cast<int>(wr.opcode))};
-  }
-}
-
-}  // namespace
 
 // Changes the list of tagged buffers of a shared receive queue with tag matching: ibv_post_srq_ops(3).
 int SoftwareContext::post_srq_ops(ibv_srq* abi_srq, ibv_ops_wr* wr, ibv_ops_wr** bad_wr) {

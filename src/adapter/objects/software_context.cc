@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "adapter/memory/guarded.h"
 #include "adapter/objects/data_path.h"
-#include "adapter/objects/qp.h"
+#include "adapter/objects/software_adapter.h"
 #include "base/failed_call.h"
+#include "base/format.h"
+#include "base/only_one.h"
 
 namespace verbena::adapter {
 
@@ -65,8 +68,7 @@ SoftwareContext::~SoftwareContext() {
 void SoftwareContext::on_links(const std::vector<control::Link>& before,
                                const std::vector<control::Link>& now) {
   const auto find = [&](const std::vector<control::Link>& links) -> const control::Link* {
-    const auto at = std::find_if(links.begin(), links.end(),
-                                 [&](const control::Link& l) { return l.device_index == device_->index(); });
+    const auto at = std::ranges::find(links, device_->index(), &control::Link::device_index);
     return at == links.end() ? nullptr : &*at;
   };
   const control::Link* was = find(before);
@@ -89,46 +91,12 @@ void SoftwareContext::on_device_gone() {
   device_->events().end();
 }
 
-void SoftwareContext::settle() {
-  device_->engine()->settle();
-}
-
 int SoftwareContext::say_busy_object(const char* kind, const void* object, const std::string& users) {
   concerning(EBUSY, "{} {}", kind, verbena::ptr(object));
   return users.empty() ? EBUSY : because(EBUSY, "{} use it: destroy what uses it first", users);
 }
 
 // ---- queue pairs
-
-Result<ibv_qp*> SoftwareContext::create_qp(ibv_qp_init_attr_ex* attr) {
-  return queue_pairs_.create(*attr);
-}
-
-Result<ibv_qp*> SoftwareContext::open_qp(ibv_qp_open_attr* attr) {
-  return queue_pairs_.open(*attr);
-}
-
-int SoftwareContext::modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  return concerning_qp(Qp::of(qp), queue_pairs_.modify(qp, *attr, mask));
-}
-
-int SoftwareContext::query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
-  return concerning_qp(Qp::of(qp), queue_pairs_.query(qp, *attr, mask, *init_attr));
-}
-
-int SoftwareContext::destroy_qp(ibv_qp* qp) {
-  const int error = queue_pairs_.destroy(qp);
-  return error == 0 ? 0 : concerning_qp(Qp::of(qp), error);
-}
-
-// Null for a QP that was not created for ibv_wr_* (ibv_create_qp_ex(3)).
-ibv_qp_ex* SoftwareContext::qp_to_qp_ex(ibv_qp* qp) {
-  return Qp::of(qp).extended ? &Qp::of(qp) : nullptr;
-}
-
-int SoftwareContext::modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) {
-  return concerning_qp(Qp::of(qp), queue_pairs_.modify_rate_limit(qp, *attr));
-}
 
 int SoftwareContext::get_async_event(ibv_async_event* event) {
   const auto taken = device_->events().take([&](queues::EventSource& source) {
@@ -196,16 +164,63 @@ Result<ibv_dm*> SoftwareContext::import_dm(uint32_t handle) {
   return memory == nullptr ? import_foreign_dm(handle) : add_dm(std::move(memory), handle);
 }
 
-void SoftwareContext::unimport_pd(ibv_pd* pd) {
-  domains_.destroy(Pd::of(pd));
-}
+namespace {
 
-void SoftwareContext::unimport_mr(ibv_mr* mr) {
-  regions_.destroy(Mr::of(mr));
-}
+// A device for one of the agent's links.
+class SoftwareDevice : public provider::Device {
+ public:
+  explicit SoftwareDevice(const control::Link& link) : link_(link) {
+    info_.name = link.name;
+    info_.dev_name = verbena::format("uverbs{}", link.device_index);
+    info_.dev_path = verbena::format("/sys/class/infiniband_verbs/{}", info_.dev_name);
+    info_.ibdev_path = verbena::format("/sys/class/infiniband/{}", info_.name);
+    const auto guid = control::guid_of(link);
+    std::memcpy(&info_.guid, guid.data(), sizeof info_.guid);
+    info_.index = static_cast<int>(link.device_index);
+  }
 
-void SoftwareContext::unimport_dm(ibv_dm* dm) {
-  device_memories_.destroy(Dm::of(dm));
+  const provider::DeviceInfo& info() const override { return info_; }
+  Result<std::unique_ptr<provider::Context>> open() override {
+    return SoftwareContext::open(link_, info_.guid);
+  }
+
+ private:
+  const control::Link link_;
+  provider::DeviceInfo info_;
+};
+
+class SoftwareAdapter : public provider::Provider {
+ public:
+  Result<std::vector<std::shared_ptr<provider::Device>>> devices() override {
+    auto links = engine::Engine::list_links();
+    if (!links) return tl::unexpected(links.error());
+    std::vector<std::shared_ptr<provider::Device>> devices;
+    devices.reserve(links->size());
+    for (const control::Link& link : *links) devices.push_back(std::make_shared<SoftwareDevice>(link));
+    return devices;
+  }
+
+  Result<Imported> import(int cmd_fd) override {
+    auto file = CommandFile::import(cmd_fd);
+    if (!file) return tl::unexpected(file.error());
+    auto links = engine::Engine::list_links();
+    if (!links) return tl::unexpected(links.error());
+    for (const control::Link& link : *links) {
+      if (link.name != (*file)->device_memory()->device()) continue;
+      auto device = std::make_shared<SoftwareDevice>(link);
+      auto context = SoftwareContext::import(link, device->info().guid, *file, cmd_fd);
+      if (!context) return tl::unexpected(context.error());
+      return Imported{std::move(device), std::move(*context)};
+    }
+    return fail(ENODEV);
+  }
+};
+
+}  // namespace
+
+provider::Provider& software_adapter() {
+  static constinit OnlyOne<SoftwareAdapter> adapter;
+  return adapter.get();
 }
 
 }  // namespace verbena::adapter

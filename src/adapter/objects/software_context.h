@@ -8,7 +8,6 @@
 
 #include "adapter/objects/async_events.h"
 #include "adapter/objects/command_file.h"
-#include "adapter/objects/completion_queues.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/object_table.h"
 #include "adapter/objects/objects.h"
@@ -39,7 +38,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int query_pkey(uint8_t port, int index, __be16* pkey) override;
   std::vector<ibv_gid_entry> gid_table() override;
   int query_rt_values(ibv_values_ex* values) override;
-  void settle() override;
+  void settle() override { device_->engine()->settle(); }
 
   Result<ibv_pd*> alloc_pd() override;
   int dealloc_pd(ibv_pd* pd) override;
@@ -58,18 +57,20 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int dealloc_mw(ibv_mw* mw) override;
   Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr* attr) override;
   int free_dm(ibv_dm* dm) override;
-  Result<UniqueFd> export_dm(ibv_dm* dm) override;
+  Result<UniqueFd> export_dm(ibv_dm* dm) override { return Dm::of(dm).memory->export_dma_buf(); }
   Result<provider::DmaHandle*> alloc_dmah(const provider::DmaHandleInitAttr& attr) override;
   int dealloc_dmah(provider::DmaHandle* handle) override;
-  void use_dmah(ibv_mr* mr, provider::DmaHandle* handle) override;
+  void use_dmah(ibv_mr* mr, provider::DmaHandle* handle) override {
+    Mr::of(mr).registration->dma_handle = Dmah::of(handle).uses.add();
+  }
   Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access) override;
 
   Result<ibv_pd*> import_pd(uint32_t handle) override;
-  void unimport_pd(ibv_pd* pd) override;
+  void unimport_pd(ibv_pd* pd) override { domains_.destroy(Pd::of(pd)); }
   Result<ibv_mr*> import_mr(ibv_pd* pd, uint32_t handle) override;
-  void unimport_mr(ibv_mr* mr) override;
+  void unimport_mr(ibv_mr* mr) override { regions_.destroy(Mr::of(mr)); }
   Result<ibv_dm*> import_dm(uint32_t handle) override;
-  void unimport_dm(ibv_dm* dm) override;
+  void unimport_dm(ibv_dm* dm) override { device_memories_.destroy(Dm::of(dm)); }
 
   Result<ibv_comp_channel*> create_comp_channel() override;
   int destroy_comp_channel(ibv_comp_channel* channel) override;
@@ -79,20 +80,32 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) override;
   int destroy_cq(ibv_cq* cq) override;
   int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) override;
-  void ack_cq_events(ibv_cq* cq, unsigned count) override;
+  void ack_cq_events(ibv_cq* cq, unsigned count) override {
+    Cq::of(cq).account.acknowledge(cq->comp_events_completed, count);
+  }
   int get_async_event(ibv_async_event* event) override;
   void ack_async_event(ibv_async_event* event) override;
 
-  Result<ibv_qp*> create_qp(ibv_qp_init_attr_ex* attr) override;
-  Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr) override;
-  int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) override;
-  int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) override;
-  int destroy_qp(ibv_qp* qp) override;
-  ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override;
+  Result<ibv_qp*> create_qp(ibv_qp_init_attr_ex* attr) override { return queue_pairs_.create(*attr); }
+  Result<ibv_qp*> open_qp(ibv_qp_open_attr* attr) override { return queue_pairs_.open(*attr); }
+  int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) override {
+    return concerning_qp(Qp::of(qp), queue_pairs_.modify(qp, *attr, mask));
+  }
+  int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) override {
+    return concerning_qp(Qp::of(qp), queue_pairs_.query(qp, *attr, mask, *init_attr));
+  }
+  int destroy_qp(ibv_qp* qp) override {
+    const int error = queue_pairs_.destroy(qp);
+    return error == 0 ? 0 : concerning_qp(Qp::of(qp), error);
+  }
+  // Null for a QP that was not created for ibv_wr_* (ibv_create_qp_ex(3)).
+  ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override { return Qp::of(qp).extended ? &Qp::of(qp) : nullptr; }
   int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
   int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
 
-  int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) override;
+  int modify_qp_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr* attr) override {
+    return concerning_qp(Qp::of(qp), queue_pairs_.modify_rate_limit(qp, *attr));
+  }
   Result<ibv_flow*> create_flow(ibv_qp* qp, const ibv_flow_attr* attr) override;
   int destroy_flow(ibv_flow* flow) override;
   Result<ibv_wq*> create_wq(ibv_wq_init_attr* attr) override;
@@ -109,7 +122,10 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   Result<provider::CompletionCounter*> create_comp_cntr(
       const provider::CompletionCounterInitAttr& attr) override;
   int destroy_comp_cntr(provider::CompletionCounter* counter) override;
-  std::atomic<uint64_t>& comp_cntr_value(provider::CompletionCounter* counter, bool errors) override;
+  std::atomic<uint64_t>& comp_cntr_value(provider::CompletionCounter* counter, bool errors) override {
+    transport::CompletionCount& count = *CompletionCounter::of(counter).count;
+    return errors ? count.failed : count.completed;
+  }
   int attach_comp_cntr(ibv_qp* qp, provider::CompletionCounter* counter, uint32_t requests) override;
 
   Result<ibv_srq*> create_srq(ibv_srq_init_attr_ex* attr) override;

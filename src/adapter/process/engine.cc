@@ -15,11 +15,10 @@
 #include <unistd.h>
 
 #include "adapter/engine/secret.h"
-#include "adapter/process/max_regions.h"
-#include "base/at_exit.h"
 #include "base/detached_thread.h"
 #include "base/foreign_socket.h"
 #include "base/log.h"
+#include "base/mutex_at_fork.h"
 #include "base/only_one.h"
 #include "control/model/agent_process.h"
 
@@ -223,9 +222,7 @@ void Engine::set_port_factory(net::PortFactory open_ports) {
 }
 
 Result<std::vector<control::Link>> Engine::list_links() {
-  auto client = Process::current().control();
-  if (!client) return tl::unexpected(client.error());
-  return (*client)->links();
+  return Process::current().control().and_then([](const auto& client) { return client->links(); });
 }
 
 Engine::Engine(std::shared_ptr<control::Client> client, net::PortFactory open_ports)
@@ -234,7 +231,7 @@ Engine::Engine(std::shared_ptr<control::Client> client, net::PortFactory open_po
       id_(next_engine()),
       max_(max_shards_here()),
       board_(LocalPeers::is_wanted() ? OwnBoard::make() : nullptr),
-      keys_(random_secret(), kMaxRegions) {
+      keys_(random_secret(), memory::kMaxRegions) {
   if (board_ != nullptr) keys_.set_publisher(*board_);
 }
 

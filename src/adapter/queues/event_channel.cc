@@ -85,11 +85,6 @@ void EventChannel::withdraw(EventSource& source) {
   }
 }
 
-bool EventChannel::has_some() {
-  std::lock_guard guard(lock_);
-  return ended_ || !sources_.empty();
-}
-
 bool EventChannel::is_nonblocking() const {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   return flags < 0 || (flags & O_NONBLOCK) != 0;

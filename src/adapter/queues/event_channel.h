@@ -78,7 +78,10 @@ class EventChannel {
   void withdraw(EventSource& source);
 
   // Whether an event is pending, or the channel has ended: take() usually returns at once then.
-  bool has_some();
+  bool has_some() {
+    std::lock_guard guard(lock_);
+    return ended_ || !sources_.empty();
+  }
   // Whether the descriptor is O_NONBLOCK now.
   bool is_nonblocking() const;
 

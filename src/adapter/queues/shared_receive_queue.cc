@@ -40,11 +40,6 @@ bool SharedReceiveQueue::take(HeldReceive& into) {
   return true;
 }
 
-bool SharedReceiveQueue::any() {
-  const std::lock_guard guard(taking_);
-  return !ring_.empty();
-}
-
 void SharedReceiveQueue::arm(uint32_t limit) {
   const std::lock_guard guard(taking_);
   limit_.store(limit, std::memory_order_relaxed);
@@ -141,11 +136,6 @@ uint32_t TagList::search(uint64_t tag) const {
     if (!entry.waits && (tag & entry.mask) == entry.tag) return place;
   }
   return kNone;
-}
-
-const RecvWqe* TagList::find(uint64_t tag) const {
-  const uint32_t place = search(tag);
-  return place == kNone ? nullptr : &at(place).receive.wqe;
 }
 
 bool TagList::take(uint64_t tag, HeldReceive& into) {

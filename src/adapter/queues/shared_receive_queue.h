@@ -87,7 +87,10 @@ class SharedReceiveQueue {
   // Moves the oldest request to `into`. Returns false if there is none.
   bool take(HeldReceive& into);
   // Whether there is a request. Another QP may take it first.
-  bool any();
+  bool any() {
+    const std::lock_guard guard(taking_);
+    return !ring_.empty();
+  }
 
   // Replaces the queue's ring by `ring`, moves the posted requests to the new ring, and returns the old ring
   // in `ring`. REQUIRES: lock() is held, `ring` is empty and from make_ring(). Errors: EINVAL if the posted
@@ -186,7 +189,10 @@ class TagList {
   bool take(uint64_t tag, HeldReceive& into);
   // Returns the request of the buffer that take() would take, so that the caller learns its size; nullptr if
   // none matches.
-  const RecvWqe* find(uint64_t tag) const;
+  const RecvWqe* find(uint64_t tag) const {
+    const uint32_t place = search(tag);
+    return place == kNone ? nullptr : &at(place).receive.wqe;
+  }
 
   // Counts a message that no buffer matched.
   void count_unexpected() { ++unexpected_; }

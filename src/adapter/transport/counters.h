@@ -30,7 +30,7 @@ enum QpCounter : uint8_t {
   kErrorNaksReceived,
   kLocalAckTimeouts,
   kImpliedLosses,  // responses that skipped earlier ones, which must have been lost
-  // By UC, UD and raw QPs: no receive request, a bad message, a wrong Q_Key; or not sent (hold_budget.h).
+  // By UC, UD and raw QPs: no receive request, a bad message, a wrong Q_Key; or not sent (ud.h).
   kDroppedDatagrams,
   kCompletions,
   kMulticastSent,  // packets; also counted as sent and received

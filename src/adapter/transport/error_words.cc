@@ -295,8 +295,7 @@ std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Q
                          const std::string& why) noexcept try {
   return verbena::format(
       "QP {:#08x}: a message of QP {:#08x} at {} is dropped, as {} wants, without a word to either program: "
-      "{}; "
-      "later ones are only counted",
+      "{}; later ones are only counted",
       qp.config().qpn.value(), source.value(), roce::text_of(from), queues::name_of(qp.config().type), why);
 } catch (const std::bad_alloc&) {
   return {};
@@ -306,10 +305,8 @@ std::string what_overran(const QueuePair& qp, const queues::CompletionQueue& cq,
     try {
   return verbena::format(
       "QP {:#08x}: CQ overrun: a completion of its {} queue is lost, as the completion queue of {} entries "
-      "is "
-      "full; the queue pair enters ERR. Poll more often, or create a larger queue: one entry for each "
-      "request "
-      "that may be posted",
+      "is full; the queue pair enters ERR. Poll more often, or create a larger queue: one entry for each "
+      "request that may be posted",
       qp.config().qpn.value(), of_receives ? "receive" : "send", cq.capacity());
 } catch (const std::bad_alloc&) {
   return {};

@@ -227,14 +227,8 @@ Reception Inbound::begin_rendezvous(const roce::Packet& packet) {
 }
 
 ibv_wc_opcode Inbound::receive_opcode() const {
-  switch (tagged_.kind) {
-    case TaggedMessage::Kind::kPlain:
-      return IBV_WC_RECV;
-    case TaggedMessage::Kind::kUntagged:
-      return IBV_WC_TM_NO_TAG;
-    default:
-      return IBV_WC_TM_RECV;
-  }
+  if (tagged_.kind == TaggedMessage::Kind::kPlain) return IBV_WC_RECV;
+  return tagged_.kind == TaggedMessage::Kind::kUntagged ? IBV_WC_TM_NO_TAG : IBV_WC_TM_RECV;
 }
 
 // Must come before the receiver learns of the message: it relies on the key being invalid (IBTA volume 1,

@@ -30,10 +30,6 @@ bool MulticastMembers::detach(const QueuePair& qp) {
   return true;
 }
 
-bool MulticastCopies::knows(roce::Qpn sender) const {
-  return std::ranges::any_of(senders_, [&](const auto& known) { return known->qpn == sender; });
-}
-
 bool MulticastCopies::is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoint now) {
   Sender* const known = find(sender, psn, now);
   if (known == nullptr) return way == Way::kWire;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -76,7 +77,9 @@ class MulticastCopies {
   enum class Way : uint8_t { kMemory, kWire };
 
   // Whether this sender is remembered, so that copies from it may have come over shared memory.
-  bool knows(roce::Qpn sender) const;
+  bool knows(roce::Qpn sender) const {
+    return std::ranges::any_of(senders_, [&](const auto& known) { return known->qpn == sender; });
+  }
   // Notes that a copy of a packet has come, and returns whether to deliver it: it is the first one. For
   // senders beyond kMaxSenders, delivers only the copy from the wire.
   bool is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoint now);

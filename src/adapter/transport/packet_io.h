@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "wire/roce/ip_header.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"
 #include "wire/roce/psn.h"
@@ -284,14 +285,10 @@ struct IncomingPacket {
 // 16.1.3.5). For RoCEv2, from the IP header to the ICRC, as the kernel's rxe counts its bytes. Messages over
 // shared memory count as the packets that they replace.
 
-constexpr uint32_t kIpv4Bytes = 20;
-constexpr uint32_t kIpv6Bytes = 40;
-constexpr uint32_t kUdpBytes = 8;
-
 // Octets of a packet with a BTH and no payload.
 inline uint32_t least_octets(const roce::Path& path) {
-  return (path.destination.is_ipv4() ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes + roce::kBthBytes +
-         roce::kIcrcBytes;
+  return (path.destination.is_ipv4() ? roce::kIpv4HeaderBytes : roce::kIpv6HeaderBytes) +
+         roce::kUdpHeaderBytes + roce::kBthBytes + roce::kIcrcBytes;
 }
 
 // Bytes of a payload with its padding to a multiple of four.
@@ -308,8 +305,7 @@ inline uint64_t octets_of(const roce::Path& path, uint8_t opcode, uint32_t paylo
 
 // Octets of an acknowledgement that travels in another packet.
 inline uint32_t octets_of(const roce::Path& path, const Acknowledgement*) {
-  constexpr uint32_t kAethBytes = 4;
-  return least_octets(path) + kAethBytes;
+  return least_octets(path) + roce::kAethBytes;
 }
 
 // Octets of a batch of messages.

@@ -3,13 +3,21 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
+#include "adapter/congestion/flow.h"
+#include "adapter/transport/congestion_notices.h"
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/qp_state.h"
 #include "adapter/transport/tag_matching.h"
 #include "base/text.h"
 
 namespace verbena::transport {
+
+using protocol::TraceDrop;
+using protocol::TraceWay;
+using trace::Kind;
+
 namespace {
 
 // Opcode of a work request's completion, by enum ibv_wr_opcode.
@@ -28,6 +36,15 @@ constexpr std::array<ibv_wc_opcode, IBV_WR_ATOMIC_WRITE + 1> kCompletionOpcodes 
   opcodes[queues::kFlushOpcode] = queues::kFlushCompletion;
   return opcodes;
 }();
+
+// By Verdict.
+constexpr TraceDrop kReasons[] = {TraceDrop::kNotReady, TraceDrop::kNotReady, TraceDrop::kWrongService,
+                                  TraceDrop::kBadPkey, TraceDrop::kBadSource};
+
+class Nowhere final : public PacketSink {
+ public:
+  SendStatus send(const OutgoingPacket&) override { return SendStatus::kSent; }
+};
 
 }  // namespace
 
@@ -87,11 +104,6 @@ void QueuePair::count_send_completion(ibv_wc_opcode opcode, ibv_wc_status status
   if (opcode == IBV_WC_SEND) count_completion(kCountedSend, status, bytes);
   if (opcode == IBV_WC_RDMA_READ) count_completion(kCountedRead, status, bytes);
   if (opcode == IBV_WC_RDMA_WRITE) count_completion(kCountedWrite, status, bytes);
-}
-
-void QueuePair::fail_for_lost_completions() {
-  completion_lost_ = false;
-  fail(IBV_EVENT_QP_FATAL);
 }
 
 void QueuePair::complete_send(const queues::SendWqe& wqe, ibv_wc_status status) {
@@ -223,10 +235,6 @@ void QueuePair::complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t fl
   if (!receives_.cq()->push(entry, true)) lose_completion(true);
 }
 
-void QueuePair::announce_match(const TaggedMessage& message) {
-  complete_tagged(receives_.current()->wr_id, IBV_WC_SUCCESS, IBV_WC_TM_MATCH, 0, message);
-}
-
 void QueuePair::complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags,
                                uint32_t bytes) {
   const uint64_t wr_id = receives_.current()->wr_id;
@@ -254,16 +262,6 @@ void QueuePair::flush_send_queue() {
   while (!send_queue_.empty()) {
     complete_send(send_queue_.at(send_queue_.consumed()), IBV_WC_WR_FLUSH_ERR);
   }
-}
-
-void QueuePair::fail_send(ibv_wc_status status) {
-  complete_send(send_queue_.at(send_queue_.consumed()), status);
-  enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
-}
-
-void QueuePair::flush_stopped() {
-  if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
-  if (state() == IBV_QPS_ERR) flush_recv_queue();
 }
 
 void QueuePair::flush_recv_queue() {
@@ -298,6 +296,118 @@ SendStatus QueuePair::send_word(const Route& route, const roce::Path& path, roce
     count(kSentPackets);
     count(kSentOctets, octets_of(packet));
   }
+  return status;
+}
+
+void QueuePair::note_entered(ibv_qp_state from, ibv_qp_state to, protocol::TraceCause cause) const {
+  if (config_.trace == nullptr || from == to) return;
+  note(Kind::kState, {from, to, static_cast<uint64_t>(cause)});
+  const QpAttributes& a = attributes_;
+  if (to == IBV_QPS_RTR && a.destination.value() != 0) {
+    trace::Recorder::Numbers numbers{0, 0, a.destination.value() | uint64_t{a.path_mtu} << 32,
+                                     a.receive_psn.value()};
+    std::memcpy(numbers.data(), a.path.destination.bytes.data(), sizeof a.path.destination.bytes);
+    note(Kind::kPeer, numbers);
+  }
+  if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
+    const uint64_t tries = a.timeout | uint64_t{a.retry_count} << 8 | uint64_t{a.rnr_retry} << 16;
+    note(Kind::kReadyToSend, {a.send_psn.value(), tries});
+  }
+}
+
+void QueuePair::note_route() const {
+  const TraceWay way = route_ == &no_route()     ? TraceWay::kNowhere
+                       : route_->traits.lossless ? TraceWay::kMemory
+                                                 : TraceWay::kWire;
+  note(Kind::kRoute, {static_cast<uint64_t>(way)});
+}
+
+void QueuePair::trace_refusal(Verdict verdict, const roce::Headers& headers) const {
+  note_dropped(kReasons[static_cast<size_t>(verdict)], headers);
+}
+
+// Requests that a RESET dropped in between are not traced.
+void QueuePair::trace_new_requests() {
+  const uint32_t posted = send_queue_.posted();
+  const uint32_t waiting = send_queue_.waiting();
+  const uint32_t count = std::min(posted - traced_posts_, waiting);
+  for (uint32_t at = posted - count; at != posted; ++at) {
+    const queues::SendWqe& wqe = send_queue_.at(at);
+    details_->detail(config_.qpn, Kind::kPosted, {wqe.opcode, wqe.wr_id, wqe.length});
+  }
+  traced_posts_ = posted;
+}
+
+void QueuePair::trace_packet(Kind kind, const roce::Headers& headers, size_t bytes, uint32_t count) const {
+  const uint64_t flags = headers.opcode | uint64_t{count & 0xff} << 8 | uint64_t{headers.ack_request} << 16;
+  details_->detail(config_.qpn, kind, {flags, headers.psn.value(), bytes, headers.syndrome});
+}
+
+void QueuePair::trace_sent(const OutgoingPacket& packet, SendStatus status) const {
+  if (status != SendStatus::kSent) return;
+  if (packet.acknowledgement != nullptr)
+    trace_packet(Kind::kPacketSent, headers_of(*packet.acknowledgement, packet.headers.destination), 0, 1);
+  if (packet.messages.empty())
+    return trace_packet(Kind::kPacketSent, packet.headers, packet.payload_bytes, packet.count);
+  trace_messages(Kind::kPacketSent, packet.headers, packet.messages);
+}
+
+void QueuePair::trace_sent(const PlainSend& message, SendStatus status) const {
+  as_packet(attributes_.path, message, [&](const OutgoingPacket& packet) { trace_sent(packet, status); });
+}
+
+void QueuePair::trace_arrived(const IncomingPacket& incoming) const {
+  const roce::Packet& packet = incoming.packet;
+  if (incoming.acknowledgement != nullptr)
+    trace_packet(Kind::kPacketReceived, headers_of(*incoming.acknowledgement, packet.headers.destination), 0,
+                 1);
+  if (incoming.messages.empty())
+    return trace_packet(Kind::kPacketReceived, packet.headers, incoming.payload_bytes(), packet.count);
+  trace_messages(Kind::kPacketReceived, packet.headers, incoming.messages);
+}
+
+// Traces each message of a batch as if it had been sent alone.
+void QueuePair::trace_messages(Kind kind, const roce::Headers& headers,
+                               std::span<const uint8_t> messages) const {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    trace_packet(kind, headers_of_message(headers, messages, i), messages[i], 1);
+  }
+}
+
+const Route& no_route() {
+  static Nowhere nowhere;
+  static const Route route{.traits = {.max_payload = UINT32_MAX}, .sink = &nowhere};
+  return route;
+}
+
+void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight) {
+  const auto show = [&](PathNumber which, uint64_t value) {
+    numbers[which].store(value, std::memory_order_relaxed);
+  };
+  static constexpr congestion::RttEstimator kUnknown;
+  const congestion::RttEstimator& round_trip = flow != nullptr ? flow->round_trip() : kUnknown;
+  show(kPathRoundTrip, static_cast<uint64_t>(round_trip.smoothed().count()));
+  show(kPathUsualRoundTrip, static_cast<uint64_t>(round_trip.usual().count()));
+  show(kPathWindow, flow != nullptr ? flow->window() : 0);
+  show(kPathRate, flow != nullptr ? flow->rate() : 0);
+  show(kPathInFlight, flow != nullptr ? in_flight : 0);
+}
+
+SendStatus CongestionNotices::send(QueuePair& qp) {
+  return send(qp, qp.route(), qp.attributes().path, qp.attributes().destination);
+}
+
+SendStatus CongestionNotices::send(QueuePair& qp, const Route& route, const roce::Path& path,
+                                   roce::Qpn destination) {
+  // The payload of a CNP: 16 reserved bytes.
+  static constexpr std::array<std::byte, 16> kReserved{};
+  roce::Headers headers;
+  headers.opcode = roce::kCnpOpcode;
+  headers.destination = destination;
+  headers.becn = true;
+  const SendStatus status = qp.send_word(route, path, headers, kReserved);
+  if (status == SendStatus::kSent) qp.count(kNoticesSent);
+  if (status != SendStatus::kBusy) is_due_ = false;
   return status;
 }
 

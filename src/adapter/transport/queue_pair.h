@@ -272,7 +272,10 @@ class alignas(kCacheLine) QueuePair {
   // without completions; ERR flushes them.
   void enter(ibv_qp_state next, protocol::TraceCause cause = protocol::TraceCause::kAsked);
   // Sets whether to trace each request and packet, or only rare events.
-  void trace_details(bool on);
+  void trace_details(bool on) {
+    details_ = on ? config_.trace : nullptr;
+    traced_posts_ = send_queue_.posted();
+  }
   // Traces a packet to this QP before it is examined; trace_refusal() traces one that was not taken.
   void trace_received(const IncomingPacket& packet) {
     if (details_ != nullptr) [[unlikely]]
@@ -468,9 +471,15 @@ class alignas(kCacheLine) QueuePair {
     send_queue_.consume(requests);
   }
   // Fails the oldest request of the send queue, which stops this queue only (IBTA volume 1, 10.3.1: SQE).
-  void fail_send(ibv_wc_status status);
+  void fail_send(ibv_wc_status status) {
+    complete_send(send_queue_.at(send_queue_.consumed()), status);
+    enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
+  }
   // Flushes the queues that the state has stopped: the send queue in SQE, both in ERR.
-  void flush_stopped();
+  void flush_stopped() {
+    if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
+    if (state() == IBV_QPS_ERR) flush_recv_queue();
+  }
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the current receive request with the result in `wc`. REQUIRES: receives().current() was not
   // null
@@ -484,7 +493,9 @@ class alignas(kCacheLine) QueuePair {
   // fetches it.
   void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
   // Writes the completion of a match before the message's data has come. The receive request stays current.
-  void announce_match(const TaggedMessage& message);
+  void announce_match(const TaggedMessage& message) {
+    complete_tagged(receives_.current()->wr_id, IBV_WC_SUCCESS, IBV_WC_TM_MATCH, 0, message);
+  }
   void count(QpCounter counter, uint64_t amount = 1) {
     if (counter < kFirstMoreCounter) {
       transport::count(*config_.counters, counter, amount);
@@ -541,11 +552,17 @@ class alignas(kCacheLine) QueuePair {
   void trace_sent(const PlainSend& message, SendStatus status) const;
   void trace_arrived(const IncomingPacket& incoming) const;
   void trace_new_requests();
-  void trace_completion(uint64_t wr_id, ibv_wc_status status, uint32_t opcode, uint32_t bytes) const;
+  void trace_completion(uint64_t wr_id, ibv_wc_status status, uint32_t opcode, uint32_t bytes) const {
+    details_->detail(config_.qpn, trace::Kind::kCompletion,
+                     {uint64_t{status} | uint64_t{opcode} << 32, wr_id, bytes});
+  }
   void complete_tagged(uint64_t wr_id, ibv_wc_status status, uint8_t flags, uint32_t bytes,
                        const TaggedMessage& message);
   void count_send(ibv_wc_opcode opcode, ibv_wc_status status);
-  void fail_for_lost_completions();
+  void fail_for_lost_completions() {
+    completion_lost_ = false;
+    fail(IBV_EVENT_QP_FATAL);
+  }
   void say_failed(const queues::SendWqe& wqe, ibv_wc_status status) const;
 
   const QpConfig config_;

@@ -8,9 +8,9 @@
 
 #include "adapter/congestion/algorithm.h"
 #include "adapter/congestion/flow.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/loss_scoreboard.h"
 #include "adapter/transport/queue_pair.h"
-#include "adapter/transport/repeated_reads.h"
 
 namespace verbena::transport {
 

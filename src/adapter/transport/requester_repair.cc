@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where packets may be lost: what is missing is sent again, and nothing else, if the peer keeps what came
-// after it (sack.h). One that does not is sent everything again from the gap on, as ever.
+// after it (control_packets.h). One that does not is sent everything again from the gap on, as ever.
 #include <algorithm>
 #include <bit>
 
 #include "adapter/transport/congestion_notices.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/reorder_buffer.h"
 #include "adapter/transport/requester.h"
-#include "adapter/transport/sack.h"
 #include "adapter/transport/send_request.h"
 #include "base/probes.h"
 

@@ -61,19 +61,10 @@ StandIn::StandIn(const QpConfig& config, StandInAnswers& answers)
       RcQueuePair(with_parts(config, *this), queues::SendQueue(), queues::RecvQueue(), Role::kXrcTarget),
       answers_(answers) {}
 
-void StandIn::begin() {
-  enter(IBV_QPS_INIT);
-  enter(IBV_QPS_RTR);
-}
-
 void StandIn::follow(uint32_t run, roce::Psn next, uint32_t msn) {
   if (run == run_) return;
   run_ = run;
   synchronize(next, msn);
-}
-
-bool StandIn::has_urgent() const {
-  return RcQueuePair::has_urgent() || RcQueuePair::has_acknowledgement() || owes_failure();
 }
 
 TransmitResult StandIn::transmit(TimePoint now, uint32_t budget, bool) {

@@ -74,13 +74,18 @@ class StandIn final : private delegate_detail::Parts, public RcQueuePair {
   StandIn(const QpConfig& config, StandInAnswers& answers);
 
   // Makes the stand-in ready for requests. REQUIRES: attributes() are the target's
-  void begin();
+  void begin() {
+    enter(IBV_QPS_INIT);
+    enter(IBV_QPS_RTR);
+  }
   // Call before each request that is not a repetition, with the run that the request belongs to. A new run
   // starts with PSN `next`, and with `msn` as the MSN before it. REQUIRES: begin() was called
   void follow(uint32_t run, roce::Psn next, uint32_t msn);
 
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
-  bool has_urgent() const override;
+  bool has_urgent() const override {
+    return RcQueuePair::has_urgent() || RcQueuePair::has_acknowledgement() || owes_failure();
+  }
   // Returns false, since acknowledgements never wait for the application's next verb: has_urgent() includes
   // them.
   bool has_acknowledgement() const override { return false; }

@@ -6,7 +6,6 @@
 
 #include "adapter/transport/error_words.h"
 #include "adapter/transport/qp_state.h"
-#include "adapter/transport/sack.h"
 #include "adapter/transport/send_request.h"
 
 namespace verbena::transport {
@@ -62,17 +61,12 @@ void UcQueuePair::on_message_packet(const IncomingPacket& incoming, TimePoint no
   receive(incoming.packet);
 }
 
-bool UcQueuePair::is_late(Psn psn) const {
-  const int32_t behind = expected_ - psn;
-  return behind > 0 && behind <= kOvertaken;
-}
-
 // After a gap, the rest of the message with the gap is dropped, and the next message that begins is taken
 // (IBTA volume 1, 9.8.2.2.2). A late packet belongs to a dropped message, or is a duplicate.
 void UcQueuePair::receive(const roce::Packet& packet) {
   const roce::OpcodeInfo& info = packet.headers.info();
   const Psn psn = packet.headers.psn;
-  if (is_late(psn)) {
+  if (const int32_t behind = expected_ - psn; behind > 0 && behind <= kOvertaken) {
     count(kDuplicateRequests);
     note_frequent(trace::Kind::kDuplicate, {psn.value(), expected_.value(), packet.headers.opcode});
     owed_.on_late();
@@ -154,15 +148,13 @@ SendStatus UcQueuePair::send_receipt() {
   std::array<std::byte, ReceiverReport::kBytes> space;
   report.write(space);
   const SendStatus status = send_word(roce::kReceiverReportOpcode, expected_ - Sack::kPast, space);
-  if (status == SendStatus::kBusy) return status;
-  owed_.on_sent();
+  if (status != SendStatus::kBusy) owed_.on_sent();
   return status;
 }
 
 SendStatus UcQueuePair::send_thanks() {
   const SendStatus status = send_word(roce::kSackConfirmationOpcode, next_ - Sack::kPast);
-  if (status == SendStatus::kBusy) return status;
-  flow_.on_thanks_sent();
+  if (status != SendStatus::kBusy) flow_.on_thanks_sent();
   return status;
 }
 
@@ -197,8 +189,7 @@ TransmitResult UcQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
   }
   const TransmitResult result = send_posted(now, budget);
   flow_.end_run(send_queue_empty());
-  if (result != TransmitResult::kIdle) return result;
-  flush_stopped();
+  if (result == TransmitResult::kIdle) flush_stopped();
   return result;
 }
 
@@ -279,11 +270,6 @@ void UcQueuePair::reroute() {
   find_route(attributes().path, attributes().destination);
   note_route();
   begin_flow(next_);
-}
-
-void UcQueuePair::on_timer(TimePoint now) {
-  if (paced_until_ <= now) paced_until_ = kNever;
-  flow_.on_timer(now);
 }
 
 void UcQueuePair::on_enter(ibv_qp_state from, ibv_qp_state to) {

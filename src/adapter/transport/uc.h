@@ -4,18 +4,18 @@
 #include <algorithm>
 
 #include "adapter/transport/congestion_notices.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/inbound.h"
 #include "adapter/transport/incast.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/receiver_driven_flow.h"
-#include "adapter/transport/receiver_report.h"
 
 namespace verbena::transport {
 
 // A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SENDs and RDMA WRITEs complete once
 // all their packets have left. The receiver drops a message as a whole if it loses a packet or finds no
 // receive request. Data that an RDMA WRITE has already written stays. A Verbena peer sends receiver reports,
-// so that this QP sends no more than the path carries (receiver_report.h).
+// so that this QP sends no more than the path carries (control_packets.h).
 class UcQueuePair : public QueuePair {
  public:
   UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -30,7 +30,10 @@ class UcQueuePair : public QueuePair {
   bool has_outstanding() const override { return false; }
   void reroute() override;
   TimePoint deadline() const override { return std::min(paced_until_, flow_.deadline()); }
-  void on_timer(TimePoint now) override;
+  void on_timer(TimePoint now) override {
+    if (paced_until_ <= now) paced_until_ = kNever;
+    flow_.on_timer(now);
+  }
   roce::Psn next_send_psn() const override { return next_; }
   roce::Psn next_receive_psn() const override { return expected_; }
 
@@ -47,7 +50,6 @@ class UcQueuePair : public QueuePair {
   SendStatus send_thanks();
   void begin_flow(roce::Psn first);
   void show_path();
-  bool is_late(roce::Psn psn) const;
   void receive(const roce::Packet& packet);
   [[gnu::cold]] void say_dropped(protocol::TraceDrop why, const roce::Packet& packet, roce::NakCode code);
   TransmitResult send_posted(TimePoint now, uint32_t budget);

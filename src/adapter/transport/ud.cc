@@ -58,11 +58,10 @@ void UdQueuePair::on_datagram(const IncomingPacket& incoming, TimePoint now) {
     return drop(protocol::TraceDrop::kBadQkey, incoming);
   }
   note_source(incoming, now);
-  if (receives().current() == nullptr || !fits(incoming.packet.payload.size())) {
-    return drop(receives().current() == nullptr ? protocol::TraceDrop::kNoReceive
-                                                : protocol::TraceDrop::kBrokenMessage,
-                incoming);
-  }
+  const queues::RecvWqe* const wqe = receives().current();
+  if (wqe == nullptr) return drop(protocol::TraceDrop::kNoReceive, incoming);
+  if (total_length(wqe->sges()) < kGrhBytes + incoming.packet.payload.size())
+    return drop(protocol::TraceDrop::kBrokenMessage, incoming);
   receive(incoming);
 }
 
@@ -86,10 +85,6 @@ void UdQueuePair::drop(protocol::TraceDrop why, const IncomingPacket& incoming) 
   }
   log(level, "{}", what_dropped(*this, incoming.path.source, headers.source, reason));
 } catch (const std::bad_alloc&) {  // out of memory: nothing is logged
-}
-
-bool UdQueuePair::fits(size_t payload_bytes) {
-  return total_length(receives().current()->sges()) >= kGrhBytes + payload_bytes;
 }
 
 void UdQueuePair::receive(const IncomingPacket& incoming) {

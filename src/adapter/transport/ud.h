@@ -1,16 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
-#include "adapter/transport/datagram_flow.h"
-#include "adapter/transport/hold_budget.h"
 #include "adapter/transport/queue_pair.h"
+#include "adapter/transport/receiver_driven_flow.h"
+#include "base/time.h"
 
 namespace verbena::transport {
+
+// Limits how long the oldest request of a UD queue pair keeps the requests behind it waiting, while they go
+// to other destinations. A receiver that reports slowly, or a stopped process on this host, could otherwise
+// stop the traffic to everybody else. Waiting uses the budget up: at most 250 ms in a row, and three quarters
+// of the time in the long run. A busy machine may leave a process without the processor for tenths of a
+// second, so shorter limits would lose datagrams to honest receivers.
+//
+// Reads no clock. For the shard's lock holder.
+class HoldBudget {
+ public:
+  static constexpr Duration kMax = std::chrono::milliseconds(250);
+  // Time of waiting that is earned by the same time without.
+  static constexpr int kEarned = 3;
+
+  // Call when the oldest request has to wait, or still has to.
+  void begin(TimePoint now) {
+    if (is_holding()) return;
+    budget_ = std::min<Duration>(kMax, budget_ + kEarned * std::min<Duration>(kMax, now - ended_at_));
+    until_ = now + budget_;
+    since_ = now;
+  }
+  // Call when the oldest request waits no more.
+  void end(TimePoint now) {
+    if (!is_holding()) return;
+    budget_ = std::max(Duration(0), budget_ - (now - since_));
+    ended_at_ = now;
+    until_ = kNever;
+  }
+  // When the request must not wait any longer; kNever if none waits.
+  TimePoint until() const { return until_; }
+
+ private:
+  bool is_holding() const { return until_ != kNever; }
+
+  Duration budget_ = kMax;
+  TimePoint ended_at_{};
+  TimePoint since_{};
+  TimePoint until_ = kNever;
+};
 
 // Length of the GRH before a datagram's payload in the receiver's memory, in bytes.
 inline constexpr uint32_t kGrhBytes = 40;
@@ -22,8 +62,8 @@ void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrh
 
 // A queue pair of the unreliable datagram service: each request is one packet with its own destination, and
 // completes once the packet has left. A Verbena receiver sends receiver reports on request, so that senders
-// send no more than the path carries (datagram_flow.h). Requests leave in order: a request that waits also
-// delays requests to other destinations, as at an adapter's port, but not for long (hold_budget.h). Then it
+// send no more than the path carries (receiver_driven_flow.h). Requests leave in order: a request that waits
+// also delays requests to other destinations, as at an adapter's port, but not for long (HoldBudget). Then it
 // leaves without waiting for a report, or is lost if shared memory has no room for it.
 class UdQueuePair : public QueuePair {
  public:
@@ -54,7 +94,6 @@ class UdQueuePair : public QueuePair {
   };
 
   void on_datagram(const IncomingPacket& incoming, TimePoint now);
-  bool fits(size_t payload_bytes);
   [[gnu::cold]] void drop(protocol::TraceDrop why, const IncomingPacket& incoming);
   void receive(const IncomingPacket& incoming);
   void note_source(const IncomingPacket& incoming, TimePoint now);

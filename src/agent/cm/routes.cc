@@ -5,7 +5,7 @@
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 
-#include "adapter/net/udp/neighbour_search.h"
+#include "adapter/net/udp/route_check.h"
 
 namespace verbena::agent {
 

@@ -9,7 +9,6 @@
 
 #include "base/paths/state_path.h"
 #include "base/paths/users.h"
-#include "base/unique_fd.h"
 
 namespace verbena::paths {
 

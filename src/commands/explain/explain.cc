@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adapter/queues/status_words.h"
-#include "base/command_line/usage_errors.h"
+#include "base/command_line/command_line.h"
 #include "base/format.h"
 #include "commands/explain/table.h"
 #include "commands/verbena/commands.h"

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "base/command_line/option_values.h"
+#include "base/command_line/command_line.h"
 #include "base/format.h"
 #include "base/result.h"
 #include "base/unique_fd.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/command_line/command_line.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -12,7 +14,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/command_line/usage_errors.h"
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"

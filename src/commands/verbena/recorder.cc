@@ -10,7 +10,7 @@
 #include "base/format.h"
 #include "control/model/agent_status.h"
 #include "observe/capture/frame_builder.h"
-#include "wire/ethernet/flow_key.h"
+#include "wire/ethernet/steering.h"
 #include "wire/roce/ip_header.h"
 
 namespace verbena::commands {

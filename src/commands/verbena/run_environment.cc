@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "adapter/engine/shard_dealing.h"
-#include "base/command_line/usage_errors.h"
+#include "base/command_line/command_line.h"
 #include "base/format.h"
 #include "commands/verbena/names.h"
 #include "commands/verbena/program_file.h"

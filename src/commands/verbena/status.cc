@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "adapter/queues/status_words.h"
-#include "base/command_line/option_values.h"
+#include "base/command_line/command_line.h"
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"

@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "base/command_line/option_values.h"
+#include "base/command_line/command_line.h"
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/end_signals.h"

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "observe/capture/ring_reader.h"
-#include "wire/ethernet/flow_key.h"
+#include "wire/ethernet/steering.h"
 #include "wire/roce/ip_header.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/path.h"

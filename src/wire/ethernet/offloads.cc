@@ -55,6 +55,29 @@ uint16_t as_sent(uint16_t checksum, bool udp) {
   return udp && checksum == 0 ? uint16_t{0xffff} : checksum;
 }
 
+constexpr uint8_t kTcpFin = 0x01;
+constexpr uint8_t kTcpPush = 0x08;
+constexpr uint8_t kTcpWindowReduced = 0x80;
+
+// The length of the TCP or UDP header; 0 if it is incomplete.
+uint32_t transport_header_bytes(ConstBytes frame, const FrameHeaders& headers) {
+  const size_t left = frame.size() - headers.transport_offset;
+  if (headers.key.has(kUdp)) return left >= kUdpHeaderBytes ? kUdpHeaderBytes : 0;
+  if (!headers.key.has(kTcp) || left < kTcpHeaderBytes) return 0;
+  const auto offset = static_cast<uint8_t>(frame[headers.transport_offset + 12]);
+  const uint32_t bytes = (offset >> 4) * 4u;
+  return bytes >= kTcpHeaderBytes && bytes <= left ? bytes : 0;
+}
+
+void renumber_ip(uint8_t* network, bool ipv4, uint32_t bytes, uint32_t k) {
+  if (!ipv4) {
+    store_be<uint16_t>(network + 4, static_cast<uint16_t>(bytes - kIpv6HeaderBytes));
+    return;
+  }
+  store_be<uint16_t>(network + 2, static_cast<uint16_t>(bytes));
+  store_be<uint16_t>(network + 4, static_cast<uint16_t>(load_be<uint16_t>(network + 4) + k));
+}
+
 }  // namespace
 
 // The sum does not depend on byte order (RFC 1071, 2B): adds four bytes at a time in the machine's order and
@@ -116,33 +139,6 @@ bool complete_checksum(Bytes frame, uint32_t start, uint32_t offset) {
   store_be<uint16_t>(frame.data() + start + offset, value == 0 ? uint16_t{0xffff} : value);
   return true;
 }
-
-namespace {
-
-constexpr uint8_t kTcpFin = 0x01;
-constexpr uint8_t kTcpPush = 0x08;
-constexpr uint8_t kTcpWindowReduced = 0x80;
-
-// The length of the TCP or UDP header; 0 if it is incomplete.
-uint32_t transport_header_bytes(ConstBytes frame, const FrameHeaders& headers) {
-  const size_t left = frame.size() - headers.transport_offset;
-  if (headers.key.has(kUdp)) return left >= kUdpHeaderBytes ? kUdpHeaderBytes : 0;
-  if (!headers.key.has(kTcp) || left < kTcpHeaderBytes) return 0;
-  const auto offset = static_cast<uint8_t>(frame[headers.transport_offset + 12]);
-  const uint32_t bytes = (offset >> 4) * 4u;
-  return bytes >= kTcpHeaderBytes && bytes <= left ? bytes : 0;
-}
-
-void renumber_ip(uint8_t* network, bool ipv4, uint32_t bytes, uint32_t k) {
-  if (!ipv4) {
-    store_be<uint16_t>(network + 4, static_cast<uint16_t>(bytes - kIpv6HeaderBytes));
-    return;
-  }
-  store_be<uint16_t>(network + 2, static_cast<uint16_t>(bytes));
-  store_be<uint16_t>(network + 4, static_cast<uint16_t>(load_be<uint16_t>(network + 4) + k));
-}
-
-}  // namespace
 
 Segmentation::Segmentation(ConstBytes frame, uint32_t payload_bytes)
     : frame_(frame), payload_bytes_(payload_bytes) {

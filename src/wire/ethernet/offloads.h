@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
-#include "wire/ethernet/flow_key.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::ethernet {
 

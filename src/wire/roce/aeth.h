@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 
 #include "base/time.h"
@@ -42,9 +44,16 @@ constexpr uint8_t aeth_value(uint8_t syndrome) {
   return syndrome & 0x1f;
 }
 
-// Returns the delay of a 5-bit RNR timer code: 10 us to 655.36 ms (IBTA volume 1, table 46; code 0 is the
-// longest).
-Duration rnr_delay(uint8_t timer_code);
+// The delays of the RNR timer codes in microseconds (IBTA volume 1, table 46): from 0.01 ms in steps of half
+// a power of two. Code 0 is the value that would follow code 31.
+inline constexpr std::array<uint32_t, 32> kRnrDelays{
+    655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+    480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+    20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+
+constexpr Duration rnr_delay(uint8_t timer_code) {
+  return std::chrono::microseconds(kRnrDelays[timer_code & 0x1f]);
+}
 // The RNR timer code that the agent sends repeatedly on behalf of a stopped process: 81.92 ms.
 inline constexpr uint8_t kStoppedTimer = 26;
 

@@ -63,10 +63,6 @@ constexpr Tables make_tables() {
 }
 extern const Tables kTables;
 
-}  // namespace verbena::roce::crc
-
-namespace verbena::roce::crc {
-
 // An implementation of the CRC-32. All kernels give the same results and differ in the instructions that they
 // need. The functions have no state and own nothing, since a fault in the caller's memory may abandon them
 // midway (adapter/memory/guarded.h). Any thread.

@@ -2,6 +2,7 @@
 #include "wire/roce/icrc.h"
 
 #include "wire/roce/crc_kernels.h"
+#include "wire/roce/ip_header.h"
 #include "wire/roce/packet.h"
 
 namespace verbena::roce {
@@ -11,11 +12,7 @@ using crc::kTables;
 using crc::multiply;
 using crc::x_to;
 
-constexpr uint32_t kUdpHeaderBytes = 8;
-constexpr uint32_t kIpv4HeaderBytes = 20;
-constexpr uint8_t kIpProtocolUdp = 17;
 constexpr uint16_t kMasked = 0xffff;
-constexpr uint16_t kDontFragment = 0x4000;
 
 template <size_t kSize>
 constexpr uint32_t state_after(const uint8_t (&bytes)[kSize]) {

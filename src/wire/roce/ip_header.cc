@@ -6,9 +6,6 @@
 namespace verbena::roce {
 namespace {
 
-constexpr uint8_t kUdpProtocol = 17;
-constexpr uint16_t kDontFragment = 0x4000;
-
 uint16_t ipv4_checksum(const std::byte* header) {
   uint32_t sum = 0;
   for (uint32_t i = 0; i < kIpv4HeaderBytes; i += 2) sum += load_be<uint16_t>(header + i);
@@ -26,7 +23,7 @@ void write_ipv4_header(const Path& path, uint32_t udp_payload_bytes, std::byte* 
                      static_cast<uint16_t>(kIpv4HeaderBytes + kUdpHeaderBytes + udp_payload_bytes));
   store_be<uint16_t>(header + 6, kDontFragment);
   header[8] = std::byte{path.hop_limit};
-  header[9] = std::byte{kUdpProtocol};
+  header[9] = std::byte{kIpProtocolUdp};
   std::memcpy(header + 12, path.source.ipv4(), 4);
   std::memcpy(header + 16, path.destination.ipv4(), 4);
   store_be<uint16_t>(header + 10, ipv4_checksum(header));
@@ -35,7 +32,7 @@ void write_ipv4_header(const Path& path, uint32_t udp_payload_bytes, std::byte* 
 void write_ipv6_header(const Path& path, uint32_t udp_payload_bytes, std::byte* header) {
   store_be<uint32_t>(header, 6u << 28 | uint32_t{path.traffic_class} << 20 | (path.flow_label & 0xfffff));
   store_be<uint16_t>(header + 4, static_cast<uint16_t>(kUdpHeaderBytes + udp_payload_bytes));
-  header[6] = std::byte{kUdpProtocol};
+  header[6] = std::byte{kIpProtocolUdp};
   header[7] = std::byte{path.hop_limit};
   std::memcpy(header + 8, path.source.bytes.data(), 16);
   std::memcpy(header + 24, path.destination.bytes.data(), 16);

@@ -15,6 +15,8 @@ namespace verbena::roce {
 inline constexpr uint32_t kIpv4HeaderBytes = 20;
 inline constexpr uint32_t kIpv6HeaderBytes = 40;
 inline constexpr uint32_t kUdpHeaderBytes = 8;
+inline constexpr uint8_t kIpProtocolUdp = 17;
+inline constexpr uint16_t kDontFragment = 0x4000;
 
 // Write the IP header of a packet on this path. `udp_payload_bytes`: from the BTH to the ICRC's end. IPv4:
 // identification 0, "don't fragment", valid checksum. REQUIRES: both addresses of the path are of that

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/roce/opcode.h"
 
-#include <bit>
 #include <cstddef>
 #include <string_view>
 

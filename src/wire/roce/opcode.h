@@ -41,15 +41,15 @@ enum class Operation : uint8_t {
 
 inline constexpr uint8_t kCnpOpcode = 0x81;
 // Verbena's own opcodes, from the range for manufacturers (table 38). kSackOpcode: a selective
-// acknowledgement (adapter/transport/sack.h).
+// acknowledgement (adapter/transport/control_packets.h).
 inline constexpr uint8_t kSackOpcode = 0xc0;
 // The requester's answer to a SACK: the requester understands SACKs.
 inline constexpr uint8_t kSackConfirmationOpcode = 0xc1;
-inline constexpr uint8_t kReceiverReportOpcode = 0xc2;  // adapter/transport/receiver_report.h
+inline constexpr uint8_t kReceiverReportOpcode = 0xc2;  // adapter/transport/control_packets.h
 inline constexpr uint8_t kReportRequestOpcode = 0xc3;
 // Precedes a NAK on lossless routes: the reason of the NAK, as text.
 inline constexpr uint8_t kRefusalOpcode = 0xc4;
-inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // adapter/transport/repeated_reads.h
+inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // adapter/transport/control_packets.h
 // Sent by the agent for a stopped process. Acts as an RNR NAK for this PSN, but uses up none of the
 // requester's RNR retries.
 inline constexpr uint8_t kStoppedOpcode = 0xc6;

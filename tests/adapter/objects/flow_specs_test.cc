@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "adapter/objects/flow_specs.h"
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -8,6 +6,8 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+
+#include "adapter/objects/flows.h"
 
 namespace verbena::adapter {
 namespace {

@@ -2,7 +2,7 @@
 // ATOMIC WRITE and FLUSH as programs request them, including programs built with later headers.
 #include <cstring>
 
-#include "adapter/objects/send_batch.h"
+#include "adapter/objects/send_request.h"
 #include "adapter/objects/support/endpoint.h"
 
 namespace verbena::adapter::testing {

@@ -8,8 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "adapter/transport/repeated_reads.h"
-#include "adapter/transport/sack.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/support/endpoint.h"
 #include "adapter/transport/support/shared_test.h"
 #include "adapter/transport/uc.h"

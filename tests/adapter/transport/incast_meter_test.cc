@@ -2,8 +2,8 @@
 // The number of senders that a receiver counts, and the reports about it that senders get.
 #include <gtest/gtest.h>
 
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/incast.h"
-#include "adapter/transport/sack.h"
 
 namespace verbena::transport {
 namespace {

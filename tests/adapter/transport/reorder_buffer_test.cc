@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "adapter/transport/sack.h"
+#include "adapter/transport/control_packets.h"
 
 namespace verbena::transport {
 namespace {

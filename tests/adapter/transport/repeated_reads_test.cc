@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of recent READ requests that are sent along with new ones: a lost READ request would hold up all that
 // follow.
-#include "adapter/transport/repeated_reads.h"
-
-#include "adapter/transport/sack.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/support/requester_repair.h"
 #include "adapter/transport/support/responder_test.h"
 

@@ -3,8 +3,8 @@
 #include "adapter/transport/support/requester_repair.h"
 
 #include "adapter/transport/congestion_notices.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/reorder_buffer.h"
-#include "adapter/transport/sack.h"
 
 namespace verbena::transport {
 namespace {

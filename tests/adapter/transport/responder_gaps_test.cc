@@ -2,7 +2,7 @@
 // The responder with packets that arrive early, beyond a gap.
 #include <string>
 
-#include "adapter/transport/sack.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/support/responder_test.h"
 #include "base/log.h"
 

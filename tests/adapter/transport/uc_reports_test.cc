@@ -5,8 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "adapter/transport/receiver_report.h"
-#include "adapter/transport/sack.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/support/uc_test.h"
 
 namespace verbena::transport {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "adapter/transport/datagram_flow.h"
-#include "adapter/transport/receiver_report.h"
+#include "adapter/transport/control_packets.h"
+#include "adapter/transport/receiver_driven_flow.h"
 #include "adapter/transport/support/ud_test.h"
 
 namespace verbena::transport {

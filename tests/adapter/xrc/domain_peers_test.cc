@@ -13,7 +13,6 @@
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/transport/rc.h"
-#include "adapter/xrc/peer.h"
 #include "base/lingering_socket.h"
 #include "base/random.h"
 #include "base/seed.h"

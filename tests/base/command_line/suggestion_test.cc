@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/command_line/usage_errors.h"
+#include "base/command_line/command_line.h"
 
 namespace verbena::command_line {
 namespace {

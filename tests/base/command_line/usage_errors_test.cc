@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/command_line/usage_errors.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -8,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
 
-#include "base/command_line/option_values.h"
+#include "base/command_line/command_line.h"
 
 namespace verbena::command_line {
 namespace {

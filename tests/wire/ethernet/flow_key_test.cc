@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/ethernet/flow_key.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "wire/ethernet/frames.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::ethernet {
 namespace {

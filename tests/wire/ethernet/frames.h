@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/random.h"
-#include "wire/ethernet/flow_key.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::ethernet::testing {
 

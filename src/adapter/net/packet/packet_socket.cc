@@ -16,8 +16,8 @@
 #include "base/log.h"
 #include "base/plain_calls.h"
 #include "base/socket_option.h"
-#include "wire/ethernet/flow_key.h"
 #include "wire/ethernet/offloads.h"
+#include "wire/ethernet/steering.h"
 
 namespace verbena::net {
 namespace {
@@ -118,9 +118,7 @@ void PacketSocket::pause(bool on) {
 }
 
 Result<void> PacketSocket::set_filter(const FilterProgram& filter) {
-  const sock_fprog program = as_program(filter);
-  if (!set_option(fd(), SOL_SOCKET, SO_ATTACH_FILTER, program)) return fail(errno);
-  return {};
+  return set_option(fd(), SOL_SOCKET, SO_ATTACH_FILTER, as_program(filter)) ? Result<void>() : fail(errno);
 }
 
 Result<void> PacketSocket::change_membership(int option, uint16_t what, std::span<const uint8_t> address) {

@@ -16,7 +16,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "adapter/net/udp/neighbour_search.h"
+#include "adapter/net/udp/socket_address.h"
 #include "base/cancellation_off.h"
 #include "base/failed_call.h"
 #include "base/plain_calls.h"
@@ -25,6 +25,8 @@
 namespace verbena::net {
 
 namespace {
+
+constexpr uint16_t kDiscardPort = 9;
 
 constexpr size_t kIpv4Bytes = 4;
 constexpr size_t kIpv6Bytes = 16;
@@ -57,100 +59,6 @@ void for_each_attribute(std::span<const std::byte> attributes, const Read& read)
     attributes = attributes.subspan(std::min<size_t>(RTA_ALIGN(header.rta_len), attributes.size()));
   }
 }
-
-}  // namespace
-
-template <class Body>
-struct RouteSocket::Question {
-  nlmsghdr header{};
-  Body body{};
-  alignas(4) std::byte attributes[64]{};
-  size_t used = 0;
-
-  void put(uint16_t type, const void* data, size_t bytes) {
-    const rtattr attribute{static_cast<uint16_t>(RTA_LENGTH(bytes)), type};
-    std::memcpy(attributes + used, &attribute, sizeof attribute);
-    std::memcpy(attributes + used + RTA_LENGTH(0), data, bytes);
-    used += RTA_SPACE(bytes);
-  }
-  void put(uint16_t type, const roce::Address& address) {
-    const auto bytes = bytes_of(address);
-    put(type, bytes.data(), bytes.size());
-  }
-};
-
-RouteSocket::RouteSocket() : fd_(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)) {}
-
-// Sends the question and calls read(body, attributes) with the answer.
-template <class Body, class Read>
-Result<void> RouteSocket::ask(Question<Body>& question, uint16_t type, const Read& read) {
-  question.header.nlmsg_len = static_cast<uint32_t>(NLMSG_LENGTH(sizeof(Body)) + question.used);
-  question.header.nlmsg_type = type;
-  question.header.nlmsg_flags = NLM_F_REQUEST;
-  if (::send(fd_.get(), &question, question.header.nlmsg_len, 0) < 0) return fail(EAGAIN);
-  alignas(nlmsghdr) std::byte buffer[8192];
-  const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-  if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(Body)))) return fail(EAGAIN);
-  nlmsghdr header;
-  std::memcpy(&header, buffer, sizeof header);
-  if (header.nlmsg_type == NLMSG_ERROR) {
-    nlmsgerr error;
-    std::memcpy(&error.error, buffer + NLMSG_LENGTH(0), sizeof error.error);
-    return fail(error.error != 0 ? -error.error : EAGAIN);
-  }
-  Body body;
-  std::memcpy(&body, buffer + NLMSG_LENGTH(0), sizeof body);
-  read(body, std::span<const std::byte>(buffer, static_cast<size_t>(got)).subspan(NLMSG_SPACE(sizeof body)));
-  return {};
-}
-
-Result<NextHop> RouteSocket::next_hop(const roce::Path& path) {
-  Question<rtmsg> question;
-  question.body.rtm_family = family_of(path.destination);
-  question.body.rtm_dst_len = question.body.rtm_src_len = path.destination.is_ipv4() ? 32 : 128;
-  question.put(RTA_DST, path.destination);
-  question.put(RTA_SRC, path.source);
-  if (path.interface_index != 0) question.put(RTA_OIF, &path.interface_index, sizeof path.interface_index);
-  NextHop hop;
-  const auto asked = ask(question, RTM_GETROUTE, [&](const rtmsg& route, auto attributes) {
-    if (route.rtm_type != RTN_UNICAST) return;
-    hop.address = path.destination;
-    for_each_attribute(attributes, [&](uint16_t type, const std::byte* data, size_t bytes) {
-      if (type == RTA_OIF && bytes == sizeof hop.interface_index) {
-        std::memcpy(&hop.interface_index, data, bytes);
-      } else if (type == RTA_GATEWAY) {
-        hop.address = address_from(data, bytes);
-      } else if (type == RTA_VIA && bytes > sizeof(rtvia)) {  // a gateway of the other family (RFC 5549)
-        hop.address = address_from(data + sizeof(rtvia), bytes - sizeof(rtvia));
-      }
-    });
-  });
-  if (!asked) return tl::unexpected(asked.error());
-  return hop;
-}
-
-Result<uint16_t> RouteSocket::neighbour_state(const NextHop& neighbour) {
-  Question<ndmsg> question;
-  question.body.ndm_family = family_of(neighbour.address);
-  question.body.ndm_ifindex = static_cast<int32_t>(neighbour.interface_index);
-  question.put(NDA_DST, neighbour.address);
-  uint16_t state = NUD_NONE;
-  const auto asked = ask(question, RTM_GETNEIGH, [&](const ndmsg& entry, auto) { state = entry.ndm_state; });
-  if (!asked) return tl::unexpected(asked.error());
-  return state;
-}
-
-Result<unsigned> RouteSocket::device_flags(uint32_t interface_index) {
-  Question<ifinfomsg> question;
-  question.body.ifi_index = static_cast<int32_t>(interface_index);
-  unsigned flags = 0;
-  const auto asked =
-      ask(question, RTM_GETLINK, [&](const ifinfomsg& device, auto) { flags = device.ifi_flags; });
-  if (!asked) return tl::unexpected(asked.error());
-  return flags;
-}
-
-namespace {
 
 // The kernel gives up after some tries, and looks again when something else is sent.
 constexpr Duration kSearchInterval = std::chrono::milliseconds(250);
@@ -239,6 +147,124 @@ Result<void> check_neighbour(RouteSocket& routes, const roce::Path& path, const 
 }
 
 }  // namespace
+
+UniqueFd open_neighbour_search(bool ipv4) {
+  return UniqueFd(
+      plain_socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP));
+}
+
+int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour) {
+  roce::Path there;
+  there.destination = neighbour;
+  there.interface_index = interface_index;
+  SocketAddress name = destination_of(there, kDiscardPort);
+  alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(in6_pktinfo))];
+  ControlWriter writer(control, 0);
+  msghdr message{};
+  message.msg_name = &name;
+  message.msg_namelen = name.length();
+  if (neighbour.is_ipv4()) {
+    in_pktinfo info{};
+    info.ipi_ifindex = static_cast<int>(interface_index);
+    writer.put(IPPROTO_IP, IP_PKTINFO, info);
+  } else {
+    in6_pktinfo info{};
+    info.ipi6_ifindex = interface_index;
+    writer.put(IPPROTO_IPV6, IPV6_PKTINFO, info);
+  }
+  message.msg_control = control;
+  message.msg_controllen = writer.used();
+  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+}
+
+template <class Body>
+struct RouteSocket::Question {
+  nlmsghdr header{};
+  Body body{};
+  alignas(4) std::byte attributes[64]{};
+  size_t used = 0;
+
+  void put(uint16_t type, const void* data, size_t bytes) {
+    const rtattr attribute{static_cast<uint16_t>(RTA_LENGTH(bytes)), type};
+    std::memcpy(attributes + used, &attribute, sizeof attribute);
+    std::memcpy(attributes + used + RTA_LENGTH(0), data, bytes);
+    used += RTA_SPACE(bytes);
+  }
+  void put(uint16_t type, const roce::Address& address) {
+    const auto bytes = bytes_of(address);
+    put(type, bytes.data(), bytes.size());
+  }
+};
+
+RouteSocket::RouteSocket() : fd_(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)) {}
+
+// Sends the question and calls read(body, attributes) with the answer.
+template <class Body, class Read>
+Result<void> RouteSocket::ask(Question<Body>& question, uint16_t type, const Read& read) {
+  question.header.nlmsg_len = static_cast<uint32_t>(NLMSG_LENGTH(sizeof(Body)) + question.used);
+  question.header.nlmsg_type = type;
+  question.header.nlmsg_flags = NLM_F_REQUEST;
+  if (::send(fd_.get(), &question, question.header.nlmsg_len, 0) < 0) return fail(EAGAIN);
+  alignas(nlmsghdr) std::byte buffer[8192];
+  const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+  if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(Body)))) return fail(EAGAIN);
+  nlmsghdr header;
+  std::memcpy(&header, buffer, sizeof header);
+  if (header.nlmsg_type == NLMSG_ERROR) {
+    nlmsgerr error;
+    std::memcpy(&error.error, buffer + NLMSG_LENGTH(0), sizeof error.error);
+    return fail(error.error != 0 ? -error.error : EAGAIN);
+  }
+  Body body;
+  std::memcpy(&body, buffer + NLMSG_LENGTH(0), sizeof body);
+  read(body, std::span<const std::byte>(buffer, static_cast<size_t>(got)).subspan(NLMSG_SPACE(sizeof body)));
+  return {};
+}
+
+Result<NextHop> RouteSocket::next_hop(const roce::Path& path) {
+  Question<rtmsg> question;
+  question.body.rtm_family = family_of(path.destination);
+  question.body.rtm_dst_len = question.body.rtm_src_len = path.destination.is_ipv4() ? 32 : 128;
+  question.put(RTA_DST, path.destination);
+  question.put(RTA_SRC, path.source);
+  if (path.interface_index != 0) question.put(RTA_OIF, &path.interface_index, sizeof path.interface_index);
+  NextHop hop;
+  return ask(question, RTM_GETROUTE,
+             [&](const rtmsg& route, auto attributes) {
+               if (route.rtm_type != RTN_UNICAST) return;
+               hop.address = path.destination;
+               for_each_attribute(attributes, [&](uint16_t type, const std::byte* data, size_t bytes) {
+                 if (type == RTA_OIF && bytes == sizeof hop.interface_index) {
+                   std::memcpy(&hop.interface_index, data, bytes);
+                 } else if (type == RTA_GATEWAY) {
+                   hop.address = address_from(data, bytes);
+                 } else if (type == RTA_VIA &&
+                            bytes > sizeof(rtvia)) {  // a gateway of the other family (RFC 5549)
+                   hop.address = address_from(data + sizeof(rtvia), bytes - sizeof(rtvia));
+                 }
+               });
+             })
+      .map([&] { return hop; });
+}
+
+Result<uint16_t> RouteSocket::neighbour_state(const NextHop& neighbour) {
+  Question<ndmsg> question;
+  question.body.ndm_family = family_of(neighbour.address);
+  question.body.ndm_ifindex = static_cast<int32_t>(neighbour.interface_index);
+  question.put(NDA_DST, neighbour.address);
+  uint16_t state = NUD_NONE;
+  return ask(question, RTM_GETNEIGH, [&](const ndmsg& entry, auto) { state = entry.ndm_state; }).map([&] {
+    return state;
+  });
+}
+
+Result<unsigned> RouteSocket::device_flags(uint32_t interface_index) {
+  Question<ifinfomsg> question;
+  question.body.ifi_index = static_cast<int32_t>(interface_index);
+  unsigned flags = 0;
+  return ask(question, RTM_GETLINK, [&](const ifinfomsg& device, auto) { flags = device.ifi_flags; })
+      .map([&] { return flags; });
+}
 
 Result<void> check_route(const roce::Path& path, Duration patience) {
   if (path.destination.is_multicast()) return {};

@@ -7,7 +7,6 @@
 #include <netinet/udp.h>
 
 #include "adapter/memory/guarded.h"
-#include "adapter/net/udp/splice_pipe.h"
 #include "adapter/net/udp/system_calls.h"
 #include "wire/roce/ip_header.h"
 
@@ -180,11 +179,6 @@ void SendRun::describe(msghdr& message) {
   message = {&name_, name_.length(), &data_, 1, control_.data(), control_bytes, 0};
 }
 
-ConstBytes SendRun::packet_at(uint32_t index) const {
-  const uint32_t begin = index * segment_bytes_;
-  return {block_ + begin, std::min(segment_bytes_, bytes_ - begin)};
-}
-
 void SendRun::store_icrc(uint32_t index, const roce::IcrcFlow& flow, uint16_t identification) {
   const ConstBytes packet = packet_at(index);
   const ConstBytes covered = packet.first(packet.size() - roce::kIcrcBytes);
@@ -201,10 +195,6 @@ void SendRun::describe_packet(uint32_t index, msghdr& message, iovec& data) {
 void SendRun::describe_single(uint32_t index, msghdr& message, iovec& data) {
   if (is_ipv4() && index != 0) store_icrc(index, flow_, 0);
   describe_packet(index, message, data);
-}
-
-void SendRun::set_fragments(FragmentSocket& socket) {
-  fragments_ = &socket;
 }
 
 void SendRun::describe_fragmented(uint32_t index, std::optional<uint16_t> identification, msghdr& message,

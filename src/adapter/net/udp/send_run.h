@@ -101,7 +101,7 @@ class SendRun {
 
   // Makes the run leave by `socket`, packet by packet and in IP fragments. From now on the run accepts no
   // shorter packets, because these might fit the path unfragmented.
-  void set_fragments(FragmentSocket& socket);
+  void set_fragments(FragmentSocket& socket) { fragments_ = &socket; }
   FragmentSocket* fragments() const { return fragments_; }
   // Whether the last packet is shorter than the others.
   bool has_shorter_last() const { return bytes_ < segments_ * segment_bytes_; }
@@ -139,7 +139,10 @@ class SendRun {
   uint32_t icrc_prefix(uint32_t packet_bytes) const;
   void write_controls();
   void write_source(ControlWriter& writer) const;
-  ConstBytes packet_at(uint32_t index) const;
+  ConstBytes packet_at(uint32_t index) const {
+    const uint32_t begin = index * segment_bytes_;
+    return {block_ + begin, std::min(segment_bytes_, bytes_ - begin)};
+  }
   void store_icrc(uint32_t index, const roce::IcrcFlow& flow, uint16_t identification);
   void describe_packet(uint32_t index, msghdr& message, iovec& data);
 

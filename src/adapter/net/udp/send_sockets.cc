@@ -2,7 +2,6 @@
 #include "adapter/net/udp/send_sockets.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -39,18 +38,13 @@ void refuse_arrivals(int fd) {
 }
 
 // The ICRC of IPv4 is that of a packet that must not be fragmented, which needs no identification.
-bool forbid_fragments(int fd, bool ipv6) {
-  return set_path_mtu_discovery(fd, ipv6, IP_PMTUDISC_DO);
-}
-
 bool configure(int fd, bool ipv6) {
-  if (!ipv6) {
-    return forbid_fragments(fd, ipv6) && set_option(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
-  }
+  if (!set_path_mtu_discovery(fd, ipv6, IP_PMTUDISC_DO)) return false;
+  if (!ipv6) return set_option(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
   // Flow labels are sent without a lease on them, which Linux permits as long as nobody holds one
   // exclusively.
   set_option(fd, IPPROTO_IPV6, kIpv6FlowinfoSend, 1);
-  return forbid_fragments(fd, ipv6) && set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
+  return set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
 }
 
 // Maximum number of descriptors for one address family: an eighth of the process's limit.
@@ -81,6 +75,60 @@ Result<uint16_t> bind_random(int fd, const roce::Path& path) {
   }
   return fail(EADDRINUSE);
 }
+
+// Maximum time of a datagram over loopback. It arrives at once, unless the machine is very busy.
+constexpr int kProbeMilliseconds = 20;
+
+// A socket of this process to which datagrams are sent to learn their identifications.
+class IdentificationProbe {
+ public:
+  explicit IdentificationProbe(const roce::Address& address) {
+    roce::Path here;
+    here.source = here.destination = address;
+    name_ = destination_of(here, 0);
+    fd_ = UniqueFd(plain_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
+    socklen_t length = name_.length();
+    is_open_ = fd_ && set_path_mtu_discovery(fd_.get(), false, IP_PMTUDISC_DONT) &&
+               bind(fd_.get(), &name_.generic, name_.length()) == 0 &&
+               getsockname(fd_.get(), &name_.generic, &length) == 0;
+  }
+
+  bool is_open() const { return is_open_; }
+
+  // Sends a datagram from `fd` and returns the byte of its identification that is `shift` bits up.
+  std::optional<uint8_t> byte_of_next(int fd, uint32_t shift) {
+    // The filter sees the datagram from its UDP header on, and the IP header by SKF_NET_OFF.
+    std::array<sock_filter, 5> program = {{
+        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, static_cast<uint32_t>(SKF_NET_OFF + kIdentificationOffset)),
+        BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, shift),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),
+        BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, roce::kUdpHeaderBytes),
+        BPF_STMT(BPF_RET | BPF_A, 0),
+    }};
+    const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
+    if (setsockopt(fd_.get(), SOL_SOCKET, SO_ATTACH_FILTER, &attached, sizeof attached) != 0)
+      return std::nullopt;
+    const std::array<std::byte, 256> data{};
+    if (sendto(fd, data.data(), data.size(), MSG_DONTWAIT, &name_.generic, name_.length()) < 0)
+      return std::nullopt;
+    pollfd wait{fd_.get(), POLLIN, 0};
+    if (plain_poll(&wait, 1, kProbeMilliseconds) != 1) return std::nullopt;
+    std::array<std::byte, 256> cut;
+    const ssize_t bytes = recv(fd_.get(), cut.data(), cut.size(), MSG_DONTWAIT);
+    if (bytes < 0 || bytes > 0xff) return std::nullopt;
+    return static_cast<uint8_t>(bytes);
+  }
+
+  // Takes an identification from the count that all unconnected sockets share.
+  bool take_shared() { return byte_of_next(fd_.get(), 0).has_value(); }
+
+ private:
+  static constexpr int kIdentificationOffset = 4;
+
+  UniqueFd fd_;
+  SocketAddress name_{};
+  bool is_open_ = false;
+};
 
 }  // namespace
 
@@ -144,65 +192,6 @@ const SendSocket* SendSockets::make(const roce::Path& path, uint32_t slot) {
   return made.empty() ? nullptr : made[slot % made.size()];
 }
 
-namespace {
-
-// Maximum time of a datagram over loopback. It arrives at once, unless the machine is very busy.
-constexpr int kProbeMilliseconds = 20;
-
-// A socket of this process to which datagrams are sent to learn their identifications.
-class IdentificationProbe {
- public:
-  explicit IdentificationProbe(const roce::Address& address) {
-    roce::Path here;
-    here.source = here.destination = address;
-    name_ = destination_of(here, 0);
-    fd_ = UniqueFd(plain_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
-    socklen_t length = name_.length();
-    is_open_ = fd_ && set_path_mtu_discovery(fd_.get(), false, IP_PMTUDISC_DONT) &&
-               bind(fd_.get(), &name_.generic, name_.length()) == 0 &&
-               getsockname(fd_.get(), &name_.generic, &length) == 0;
-  }
-
-  bool is_open() const { return is_open_; }
-
-  // Sends a datagram from `fd` and returns the byte of its identification that is `shift` bits up.
-  std::optional<uint8_t> byte_of_next(int fd, uint32_t shift) {
-    // The filter sees the datagram from its UDP header on, and the IP header by SKF_NET_OFF.
-    std::array<sock_filter, 5> program = {{
-        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, static_cast<uint32_t>(SKF_NET_OFF + kIdentificationOffset)),
-        BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, shift),
-        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),
-        BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, kUdpHeaderBytes),
-        BPF_STMT(BPF_RET | BPF_A, 0),
-    }};
-    const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
-    if (setsockopt(fd_.get(), SOL_SOCKET, SO_ATTACH_FILTER, &attached, sizeof attached) != 0)
-      return std::nullopt;
-    const std::array<std::byte, 256> data{};
-    if (sendto(fd, data.data(), data.size(), MSG_DONTWAIT, &name_.generic, name_.length()) < 0)
-      return std::nullopt;
-    pollfd wait{fd_.get(), POLLIN, 0};
-    if (plain_poll(&wait, 1, kProbeMilliseconds) != 1) return std::nullopt;
-    std::array<std::byte, 256> cut;
-    const ssize_t bytes = recv(fd_.get(), cut.data(), cut.size(), MSG_DONTWAIT);
-    if (bytes < 0 || bytes > 0xff) return std::nullopt;
-    return static_cast<uint8_t>(bytes);
-  }
-
-  // Takes an identification from the count that all unconnected sockets share.
-  bool take_shared() { return byte_of_next(fd_.get(), 0).has_value(); }
-
- private:
-  static constexpr int kIdentificationOffset = 4;
-  static constexpr uint32_t kUdpHeaderBytes = 8;
-
-  UniqueFd fd_;
-  SocketAddress name_{};
-  bool is_open_ = false;
-};
-
-}  // namespace
-
 Result<std::unique_ptr<FragmentSocket>> FragmentSocket::open(const roce::Path& path,
                                                              uint32_t send_buffer_bytes) {
   auto socket = open_send_socket(path, send_buffer_bytes);
@@ -228,14 +217,13 @@ PathMtu::PathMtu(const roce::Path& path) : ipv6_(!path.source.is_ipv4()) {
 }
 
 bool PathMtu::takes(uint32_t udp_payload_bytes) const {
-  int mtu = 0;
-  socklen_t length = sizeof mtu;
-  const int level = ipv6_ ? IPPROTO_IPV6 : IPPROTO_IP;
-  if (socket_ == nullptr ||
-      getsockopt(socket_->fd.get(), level, ipv6_ ? IPV6_MTU : IP_MTU, &mtu, &length) != 0)
-    return true;
+  if (socket_ == nullptr) return true;
+  const int fd = socket_->fd.get();
+  const auto mtu =
+      ipv6_ ? get_option<int>(fd, IPPROTO_IPV6, IPV6_MTU) : get_option<int>(fd, IPPROTO_IP, IP_MTU);
+  if (!mtu) return true;
   const uint32_t headers = (ipv6_ ? roce::kIpv6HeaderBytes : roce::kIpv4HeaderBytes) + roce::kUdpHeaderBytes;
-  return udp_payload_bytes + headers <= static_cast<uint32_t>(mtu);
+  return udp_payload_bytes + headers <= static_cast<uint32_t>(*mtu);
 }
 
 std::optional<uint16_t> FragmentSocket::next_identification() {

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <new>
 #include <optional>
-#include <utility>
 
 #include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
@@ -26,8 +25,7 @@ void say_once_that_packets_are_cut(const roce::Path& path, uint32_t packet_bytes
   if (said.exchange(true, std::memory_order_relaxed)) return;
   log_warning(
       "packets of {} bytes to {} are longer than the path takes: they leave in IP fragments, which is slow, "
-      "and "
-      "adapters drop them. A path_mtu of at most the port's active_mtu avoids it",
+      "and adapters drop them. A path_mtu of at most the port's active_mtu avoids it",
       packet_bytes, roce::text_of(path.destination));
 }
 
@@ -139,11 +137,6 @@ bool Sender::pin_block(const SendRun& run, const PacketTrain& train) {
   return train.pins != nullptr && pin && train.pins->hold(train.pinned_until(), pin);
 }
 
-// Drops the newest run, whose first packet could not be read.
-void Sender::drop_newest() {
-  release(staged_[--staged_count_]);
-}
-
 bool Sender::flush() {
   blocked_fd_ = -1;
   uint32_t kept = 0;
@@ -177,7 +170,8 @@ uint32_t Sender::transmit(uint32_t first, uint32_t end) {
     const int sent = submit(first, end);
     if (sent > 0) {
       for (const uint32_t past = first + static_cast<uint32_t>(sent); first < past; ++first) {
-        account(runs_[staged_[first]]);
+        counters_.sent_packets += runs_[staged_[first]].segments();
+        counters_.sent_bytes += runs_[staged_[first]].bytes();
         release(staged_[first]);
       }
       continue;
@@ -202,11 +196,6 @@ int Sender::submit(uint32_t first, uint32_t end) {
   if (end - first == 1) return runs_[staged_[first]].transmit(pipe_) < 0 ? -1 : 1;
   for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
   return system_calls::sendmmsg(runs_[staged_[first]].fd(), messages_.data(), end - first, MSG_DONTWAIT);
-}
-
-void Sender::account(const SendRun& run) {
-  counters_.sent_packets += run.segments();
-  counters_.sent_bytes += run.bytes();
 }
 
 // Handles a run that the kernel refused. True: try it once more. False: it was sent otherwise, or is lost.
@@ -252,7 +241,7 @@ bool Sender::send_singly(SendRun& run) {
     ++counters_.send_errors;
     ++next;
   }
-  if (first_sent) remember_without_segmentation(run.path().destination);
+  if (first_sent) without_segmentation_[without_segmentation_count_++ % kRemembered] = run.path().destination;
   return false;
 }
 
@@ -292,9 +281,8 @@ FragmentSocket* Sender::fragment_socket(const roce::Path& path) try {
 // Makes the run leave in fragments. False: it cannot.
 bool Sender::fragment(SendRun& run) {
   FragmentSocket* const socket = fragment_socket(run.path());
-  if (socket == nullptr) return false;
-  run.set_fragments(*socket);
-  return true;
+  if (socket != nullptr) run.set_fragments(*socket);
+  return socket != nullptr;
 }
 
 // Sends the last packet of a run, which is shorter than the others, unfragmented behind them. It must not be
@@ -367,10 +355,6 @@ int Sender::submit_singly(SendRun& run, uint32_t first) {
 uint32_t Sender::max_segments(const roce::Path& path) const {
   const auto end = without_segmentation_.begin() + std::min(without_segmentation_count_, kRemembered);
   return std::find(without_segmentation_.begin(), end, path.destination) == end ? SendRun::kMaxSegments : 1;
-}
-
-void Sender::remember_without_segmentation(const roce::Address& destination) {
-  without_segmentation_[without_segmentation_count_++ % kRemembered] = destination;
 }
 
 }  // namespace verbena::net

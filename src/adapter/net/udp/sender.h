@@ -62,12 +62,12 @@ class Sender {
     pins_[run] = {};
     free_[free_count_++] = static_cast<uint8_t>(run);
   }
-  void drop_newest();
+  // Drops the newest run, whose first packet could not be read.
+  void drop_newest() { release(staged_[--staged_count_]); }
 
   bool is_blocked(int fd, uint32_t kept) const;
   uint32_t transmit(uint32_t first, uint32_t end);
   int submit(uint32_t first, uint32_t end);
-  void account(const SendRun& run);
   bool recover(SendRun& run, int error);
   bool send_singly(SendRun& run);
   int submit_singly(SendRun& run, uint32_t first);
@@ -80,7 +80,6 @@ class Sender {
   bool send_fragmented(SendRun& run);
 
   uint32_t max_segments(const roce::Path& path) const;
-  void remember_without_segmentation(const roce::Address& destination);
 
   UdpPortOptions options_;
   PortCounters& counters_;

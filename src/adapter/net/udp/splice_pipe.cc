@@ -47,6 +47,13 @@ std::byte* map_pool() {
   return begin;
 }
 
+constexpr int kPipeBytes = 65536;  // sixteen pages: the maximum of one call
+
+// Sends the partial datagram that the socket holds back. It is of no use to any receiver.
+void let_go(int socket) {
+  set_option(socket, IPPROTO_UDP, UDP_CORK, 0);
+}
+
 }  // namespace
 
 std::shared_ptr<BlockPool> BlockPool::make() noexcept {
@@ -72,17 +79,6 @@ BlockPool::Block BlockPool::take() {
   }
   return {};
 }
-
-namespace {
-
-constexpr int kPipeBytes = 65536;  // sixteen pages: the maximum of one call
-
-// Sends the partial datagram that the socket holds back. It is of no use to any receiver.
-void let_go(int socket) {
-  set_option(socket, IPPROTO_UDP, UDP_CORK, 0);
-}
-
-}  // namespace
 
 ssize_t SplicePipe::send(int socket, msghdr& message, size_t copied) {
   if (!is_ready()) return system_calls::sendmsg(socket, &message, MSG_DONTWAIT);

@@ -15,7 +15,6 @@
 
 #include "adapter/memory/guarded.h"
 #include "adapter/net/udp/multicast_socket.h"
-#include "adapter/net/udp/receiver.h"
 #include "adapter/net/udp/sender.h"
 #include "adapter/net/udp/socket_address.h"
 #include "base/log.h"
@@ -45,6 +44,36 @@ Result<UniqueFd> open_bound(int family, uint16_t port) {
   }
   if (bind(fd.get(), &any.generic, any.length()) != 0) return fail(errno);
   return fd;
+}
+
+class SocketPort final : public SplitPort<UdpPort, Receiver> {
+ public:
+  using SplitPort::SplitPort;
+  void want_ip_details(bool wanted) override { set_ip_details(receive_fd(), wanted); }
+};
+
+using protocol::ForwardedDatagram;
+
+DatagramOrigin origin_of(const ForwardedDatagram& head) {
+  DatagramOrigin origin;
+  std::ranges::copy(head.source, origin.path.source.bytes.begin());
+  std::ranges::copy(head.destination, origin.path.destination.bytes.begin());
+  origin.path.interface_index = head.interface_index;
+  origin.path.flow_label = head.flow_label & 0xfffff;
+  origin.path.traffic_class = head.traffic_class;
+  origin.path.hop_limit = head.hop_limit;
+  origin.source_port = head.source_port;
+  origin.segment_bytes = head.segment_bytes;
+  origin.reassembled = head.reassembled == 1;
+  origin.has_destination = true;
+  return origin;
+}
+
+using ForwardedPort = SplitPort<Port, ForwardedReceiver>;
+
+bool keeps_messages_apart(int socket) {
+  return get_option<int>(socket, SOL_SOCKET, SO_DOMAIN) == AF_UNIX &&
+         get_option<int>(socket, SOL_SOCKET, SO_TYPE) == SOCK_SEQPACKET;
 }
 
 }  // namespace
@@ -112,16 +141,6 @@ Result<void> attach_slot_steering(int any_socket_of_the_group, uint32_t sockets)
   return {};
 }
 
-namespace {
-
-class SocketPort final : public SplitPort<UdpPort, Receiver> {
- public:
-  using SplitPort::SplitPort;
-  void want_ip_details(bool wanted) override { set_ip_details(receive_fd(), wanted); }
-};
-
-}  // namespace
-
 Result<std::unique_ptr<UdpPort>> UdpPort::create(UniqueFd receive_socket, const UdpPortOptions& options) {
   const int fd = receive_socket.get();
   if (options.slot >= roce::Qpn::kSlots) return fail(EINVAL);
@@ -145,27 +164,6 @@ Result<std::unique_ptr<UdpPort>> UdpPort::create(UniqueFd receive_socket, const 
     return fail(ENOMEM);
   }
 }
-
-namespace {
-
-using protocol::ForwardedDatagram;
-
-DatagramOrigin origin_of(const ForwardedDatagram& head) {
-  DatagramOrigin origin;
-  std::ranges::copy(head.source, origin.path.source.bytes.begin());
-  std::ranges::copy(head.destination, origin.path.destination.bytes.begin());
-  origin.path.interface_index = head.interface_index;
-  origin.path.flow_label = head.flow_label & 0xfffff;
-  origin.path.traffic_class = head.traffic_class;
-  origin.path.hop_limit = head.hop_limit;
-  origin.source_port = head.source_port;
-  origin.segment_bytes = head.segment_bytes;
-  origin.reassembled = head.reassembled == 1;
-  origin.has_destination = true;
-  return origin;
-}
-
-}  // namespace
 
 ForwardedReceiver::ForwardedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters)
     : socket_(std::move(socket)),
@@ -196,21 +194,6 @@ void ForwardedReceiver::become_deaf() {
   const UniqueFd silent(plain_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (silent) socket_.become(silent);
 }
-
-namespace {
-
-using ForwardedPort = SplitPort<Port, ForwardedReceiver>;
-
-bool keeps_messages_apart(int socket) {
-  int domain = 0;
-  int type = 0;
-  socklen_t length = sizeof domain;
-  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX) return false;
-  length = sizeof type;
-  return ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Port>> make_forwarded_port(UniqueFd socket, const UdpPortOptions& options) {
   if (options.slot >= roce::Qpn::kSlots || !keeps_messages_apart(socket.get())) return fail(EINVAL);

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "adapter/queues/completion_queue.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/queue_pair.h"
 #include "adapter/transport/rc.h"
-#include "adapter/transport/sack.h"
 #include "adapter/transport/support/memory.h"
 #include "adapter/transport/support/post.h"
 #include "adapter/transport/support/recording_sink.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "adapter/transport/sack.h"
+#include "adapter/transport/control_packets.h"
 #include "adapter/transport/support/requester_test.h"
 
 namespace verbena::transport {

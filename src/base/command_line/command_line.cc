@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/command_line/usage_errors.h"
+#include "base/command_line/command_line.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
+#include <cstdlib>
 #include <limits>
-#include <string_view>
-#include <vector>
+#include <system_error>
+#include <utility>
 
 #include <CLI/CLI.hpp>
+#include <strings.h>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -15,6 +18,32 @@
 namespace verbena::command_line {
 
 namespace {
+
+// Converts the whole text, or returns nothing.
+std::optional<uint64_t> number_in(std::string_view text) {
+  int base = 10;
+  if (text.starts_with("0x") || text.starts_with("0X")) {
+    base = 16;
+    text.remove_prefix(2);
+  }
+  uint64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<double> decimal_in(const std::string& text) {
+  const bool is_plain = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
+  if (!is_plain) return std::nullopt;
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (*end != '\0') return std::nullopt;
+  return number;
+}
+
+std::string is_not(const std::string& value, std::string_view what) {
+  return verbena::format("'{}' is not {}", printable(value), what);
+}
 
 // Longer words resemble none of our names, and the distance takes time in proportion to both lengths.
 constexpr size_t kMaxLetters = 40;
@@ -49,30 +78,6 @@ std::string_view only_continuation(std::string_view word, std::span<const std::s
   }
   return found;
 }
-
-}  // namespace
-
-std::string_view closest(std::string_view word, std::span<const std::string> candidates) {
-  if (word.empty() || word.size() > kMaxLetters) return {};
-  std::string_view best;
-  size_t least = std::numeric_limits<size_t>::max();
-  for (const std::string& candidate : candidates) {
-    const size_t steps = distance(word, candidate);
-    if (steps < least) {
-      least = steps;
-      best = candidate;
-    }
-  }
-  const size_t limit = std::max<size_t>(1, (word.size() + 1) / 3);
-  return least <= limit ? best : only_continuation(word, candidates);
-}
-
-std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
-  const std::string_view meant = closest(word, candidates);
-  return meant.empty() ? std::string() : verbena::format("; did you mean '{}'?", meant);
-}
-
-namespace {
 
 std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
@@ -133,6 +138,71 @@ std::string about_a_missing_command(const CLI::App& app) {
 }
 
 }  // namespace
+
+CLI::Validator whole_number(std::string what, uint64_t least, uint64_t most) {
+  return {[=, what = std::move(what)](std::string& value) -> std::string {
+            const auto number = number_in(value);
+            if (!number || *number < least || *number > most) return is_not(value, what);
+            value = std::to_string(*number);
+            return {};
+          },
+          ""};
+}
+
+CLI::Validator process_id() {
+  return whole_number("a process ID", 1, INT32_MAX);
+}
+
+CLI::Validator qp_number() {
+  return whole_number("a QP number, as 17 or 0x11", 0, 0xffffff);
+}
+
+CLI::Validator decimal_number(std::string what, double least, double most) {
+  return {[=, what = std::move(what)](std::string& value) -> std::string {
+            const auto number = decimal_in(value);
+            return number && *number >= least && *number <= most ? std::string() : is_not(value, what);
+          },
+          ""};
+}
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  return {[words = std::move(words)](std::string& value) -> std::string {
+            const auto found = std::ranges::find_if(words, [&](const std::string& word) {
+              return ::strcasecmp(word.c_str(), value.c_str()) == 0;
+            });
+            if (found == words.end()) {
+              return is_not(value, verbena::format("one of {}{}", verbena::join(words, ", "),
+                                                   did_you_mean(value, words)));
+            }
+            value = *found;
+            return {};
+          },
+          ""};
+}
+
+std::string choice(const std::vector<std::string>& words) {
+  return verbena::join(words, "|");
+}
+
+std::string_view closest(std::string_view word, std::span<const std::string> candidates) {
+  if (word.empty() || word.size() > kMaxLetters) return {};
+  std::string_view best;
+  size_t least = std::numeric_limits<size_t>::max();
+  for (const std::string& candidate : candidates) {
+    const size_t steps = distance(word, candidate);
+    if (steps < least) {
+      least = steps;
+      best = candidate;
+    }
+  }
+  const size_t limit = std::max<size_t>(1, (word.size() + 1) / 3);
+  return least <= limit ? best : only_continuation(word, candidates);
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+  const std::string_view meant = closest(word, candidates);
+  return meant.empty() ? std::string() : verbena::format("; did you mean '{}'?", meant);
+}
 
 std::string reached(const CLI::App& program) {
   std::string name = program.get_name();
