@@ -7,7 +7,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>

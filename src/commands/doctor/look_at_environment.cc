@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/format.h"
 #include "base/log.h"

@@ -24,7 +24,6 @@
 #include "commands/verbena/names.h"
 #include "control/client/command_client.h"
 #include "control/model/link.h"
-#include "management/mad/agent_messages.h"
 #include "wire/roce/packet.h"
 #include "wire/roce/prefix.h"
 

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <istream>
 #include <optional>
 #include <utility>
 
@@ -15,7 +14,6 @@
 #include "commands/rdma/command.h"
 
 namespace verbena::commands::rdma {
-
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
@@ -35,27 +33,6 @@ tl::expected<std::vector<std::string>, std::string> split(const std::string& lin
   }
   return words;
 }
-
-}  // namespace
-
-bool BatchLine::read(std::istream& lines) {
-  std::string whole;
-  for (std::string part; std::getline(lines, part);) {
-    ++number_;
-    part.erase(std::min(part.find('#'), part.size()));
-    const bool goes_on = part.ends_with('\\');
-    if (goes_on) part.pop_back();
-    whole += part;
-    if (goes_on) continue;
-    words_ = split(whole);
-    return true;
-  }
-  if (whole.empty()) return false;
-  words_ = tl::unexpected(std::string("Missing continuation line"));
-  return true;
-}
-
-namespace {
 
 struct Settings : Options {
   std::optional<std::string> batch;
@@ -175,6 +152,23 @@ int carry_out_batch(const Settings& settings, System& system, Answer& answer, co
 }
 
 }  // namespace
+
+bool BatchLine::read(std::istream& lines) {
+  std::string whole;
+  for (std::string part; std::getline(lines, part);) {
+    ++number_;
+    part.erase(std::min(part.find('#'), part.size()));
+    const bool goes_on = part.ends_with('\\');
+    if (goes_on) part.pop_back();
+    whole += part;
+    if (goes_on) continue;
+    words_ = split(whole);
+    return true;
+  }
+  if (whole.empty()) return false;
+  words_ = tl::unexpected(std::string("Missing continuation line"));
+  return true;
+}
 
 Answer run(const std::vector<std::string>& words, System& system, const Flush& flush) {
   Answer answer;

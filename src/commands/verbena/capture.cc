@@ -269,8 +269,7 @@ int Capture::run() {
         "no process sent through shared memory meanwhile; traffic on the wire: tcpdump -i any udp port 4791");
   }
   if (!failure_) return kDone;
-  complain("{}", *failure_);
-  return kFailed;
+  return complain("{}", *failure_);
 }
 
 std::string why_not_opened(const std::string& file, int error) {
@@ -286,28 +285,25 @@ std::string why_not_opened(const std::string& file, int error) {
 
 // Runs `verbena capture`. Truncates an existing file only after all other checks have passed.
 int capture(const CaptureWish& wish) {
-  control::ConnectOptions options;
-  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
   if (wish.choice.pid != 0 && ::kill(wish.choice.pid, 0) != 0 && errno == ESRCH) {
     complain("warning: --pid: there is no process {} here; 'verbena status' lists those that use Verbena",
              wish.choice.pid);
   }
-  const auto client = CaptureClient::connect(options);
+  const auto client = CaptureClient::connect(start_installed_agent());
   if (!client) return report(client.error());
   if (const std::string& name = wish.choice.link; !name.empty()) {
     const auto links = (*client)->links();
     if (!links) return report(links.error());
     if (std::ranges::find(*links, name, &control::Link::name) == links->end()) {
-      complain("no link '{}'; 'verbena link show' lists the links", printable(name));
-      return kFailed;
+      return complain("no link '{}'; 'verbena link show' lists the links", printable(name));
     }
   }
   const auto started = (*client)->start(wish.choice.payload_snap_bytes());
   if (!started) return report(started.error());
   auto output = CaptureOutput::open(wish.file);
   if (!output) {
-    complain("cannot write '{}': {}", printable(wish.file), why_not_opened(wish.file, output.error().code));
-    return kFailed;
+    return complain("cannot write '{}': {}", printable(wish.file),
+                    why_not_opened(wish.file, output.error().code));
   }
   return Capture(wish, **client, std::move(*output)).run();
 }

@@ -75,8 +75,7 @@ int complain_of_usage(const std::string& what, const std::string& command) {
 
 // Reports a failed write to standard output, by errno. Returns kFailed.
 int complain_of_output() {
-  complain("cannot write the answer to standard output: {}", std::strerror(errno));
-  return kFailed;
+  return complain("cannot write the answer to standard output: {}", std::strerror(errno));
 }
 
 // Adds `help` to the list of commands. words_for_help() handles it.
@@ -131,8 +130,7 @@ int run_command_line(int argc, char** argv) {
     return complain_of_usage(what_is_wrong(verbena, error), reached(verbena));
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) return complain_of_output();
-    complain("{}", error.what());
-    return kFailed;
+    return complain("{}", error.what());
   }
   if (std::fflush(stdout) != 0 && status == kDone) return complain_of_output();
   return status;

@@ -32,9 +32,7 @@ constexpr const char* kLinkExamples =
 // Calls `request` with a connection to the agent, which it starts if none runs.
 template <class Request>
 int with_agent(Request request) {
-  control::ConnectOptions options;
-  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
-  const auto admin = control::Admin::connect(options);
+  const auto admin = control::Admin::connect(start_installed_agent());
   return admin ? request(**admin) : report(admin.error());
 }
 

@@ -55,10 +55,7 @@ int print_once() {
 
 int listen(const std::string& where) {
   auto listener = listen_at(where);
-  if (!listener) {
-    complain("{}", listener.error());
-    return kFailed;
-  }
+  if (!listener) return complain("{}", listener.error());
   serve_metrics(std::move(*listener));
 }
 

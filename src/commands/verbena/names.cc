@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/verbena/names.h"
 
+#include <algorithm>
 #include <array>
 
 #include <arpa/inet.h>
@@ -9,7 +10,6 @@
 
 #include "adapter/queues/status_words.h"
 #include "base/format.h"
-#include "base/text.h"
 #include "control/model/link.h"
 
 namespace verbena::commands {
@@ -32,14 +32,6 @@ constexpr std::array<std::string_view, protocol::kPortFirstDropReason> kPortCoun
     "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
 };
 
-template <size_t N>
-std::string find_name(const std::array<Name, N>& names, uint32_t number) {
-  for (const Name& name : names) {
-    if (name.number == number) return std::string(name.text);
-  }
-  return verbena::format("unknown({})", number);
-}
-
 struct WayNames {
   std::string_view name;
   std::string_view why;
@@ -57,7 +49,8 @@ constexpr WayNames kWays[protocol::kQpWays] = {
 }  // namespace
 
 std::string qp_type_name(uint32_t type) {
-  return find_name(kTypes, type);
+  const auto* known = std::ranges::find(kTypes, type, &Name::number);
+  return known != kTypes.end() ? std::string(known->text) : verbena::format("unknown({})", type);
 }
 
 std::string qp_state_name(uint32_t state) {

@@ -166,22 +166,19 @@ int show_process(TraceClient& client, TraceWish wish) {
   if (!ended) return report(ended.error());
   auto sources = of_process(std::move(*living), std::move(*ended), wish.pid);
   if (sources.empty()) {
-    complain(
+    return complain(
         "there is no trace of a process {} here that you may read; 'verbena trace' lists those there are",
         wish.pid);
-    return kFailed;
   }
   const auto end = sources.front().end;
   if (end && (wish.follows || wish.all)) {
-    complain("process {} has ended: nothing more will happen to it", wish.pid);
-    return kFailed;
+    return complain("process {} has ended: nothing more will happen to it", wish.pid);
   }
   const std::string program = sources.front().program;
   ProcessTrace process;
   for (TraceSource& source : sources) process.add(std::move(source));
   if (!process.is_traced()) {
-    complain("{} (pid {}) writes no trace: its Verbena is of an older version", program, wish.pid);
-    return kFailed;
+    return complain("{} (pid {}) writes no trace: its Verbena is of an older version", program, wish.pid);
   }
   if (wish.all) {
     if (const auto wanted = client.want_details(wish.pid); !wanted) return report(wanted.error());
@@ -208,9 +205,7 @@ control::AdminResult<std::unique_ptr<TraceClient>> connect() {
   auto client = TraceClient::connect({.start_agent = false, .agent_program = {}});
   const std::string left = agent::left_traces_path();
   if (client || left.empty() || ::access(left.c_str(), R_OK) != 0) return client;
-  control::ConnectOptions options;
-  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
-  return TraceClient::connect(options);
+  return TraceClient::connect(start_installed_agent());
 }
 
 int run(TraceWish wish) {
@@ -224,8 +219,7 @@ int run(TraceWish wish) {
     verbena::print("{}\n", describe_absence());
     return kDone;
   }
-  complain("no agent is running: there is no trace of process {}", wish.pid);
-  return kFailed;
+  return complain("no agent is running: there is no trace of process {}", wish.pid);
 }
 
 // Rejects these options if no process is given.

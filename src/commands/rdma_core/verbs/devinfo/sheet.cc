@@ -2,7 +2,6 @@
 #include "commands/rdma_core/verbs/devinfo/sheet.h"
 
 #include <algorithm>
-#include <span>
 
 #include <endian.h>
 
@@ -33,13 +32,6 @@ Sheet::Json Sheet::flags(uint64_t value, std::span<const Flag> known, bool unkno
     names.push_back(rest);
   }
   return names;
-}
-
-const char* name_of(std::span<const Name> names, int value, const char* unknown) {
-  for (const Name& each : names) {
-    if (each.value == value) return each.text;
-  }
-  return unknown;
 }
 
 void Rows::row(const char* name, const std::string& value, const Sheet::Json& json) const {
