@@ -3,15 +3,14 @@
 #include <chrono>
 #include <deque>
 #include <map>
-#include <optional>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "base/format.h"
 #include "commands/doctor/command_output.h"
 #include "commands/doctor/elf_file.h"
 #include "commands/doctor/program.h"
+#include "commands/verbena/program_file.h"
 
 namespace verbena::commands::doctor {
 namespace {
@@ -158,16 +157,6 @@ class Search {
 };
 
 }  // namespace
-
-std::vector<std::string> split(const std::string& list, const char* separators) {
-  std::vector<std::string> items;
-  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
-    const size_t end = std::min(list.find_first_of(separators, begin), list.size());
-    items.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return items;
-}
 
 LoadedLibraries find_loaded_libraries(const fs::path& file, const std::string& library_path) {
   return Search(library_path).run(file);

@@ -2,15 +2,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <string_view>
 
 #include "base/format.h"
 #include "base/log.h"
 #include "base/paths/state_directory.h"
 #include "commands/doctor/checks.h"
 #include "commands/doctor/program.h"
-#include "commands/verbena/installation.h"
+#include "commands/verbena/program_file.h"
 #include "commands/verbena/run_environment.h"
 
 namespace verbena::commands::doctor {

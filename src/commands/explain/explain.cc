@@ -8,9 +8,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <optional>
+#include <map>
 #include <utility>
 
 #include <getopt.h>
@@ -60,9 +60,15 @@ constexpr option kLongOptions[] = {
 bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer) {
   bool json = false;
   bool pretty = false;
+  const std::map<int, bool*> flags = {
+      {'d', &settings.details}, {'r', &settings.raw}, {'p', &pretty}, {'j', &json}, {'f', &settings.force}};
   const int argc = static_cast<int>(argv.size()) - 1;
   optind = 0;  // makes getopt_long() start over
   for (int option; (option = ::getopt_long(argc, argv.data(), ":Vhdropjfb:", kLongOptions, nullptr)) >= 0;) {
+    if (const auto flag = flags.find(option); flag != flags.end()) {
+      *flag->second = true;
+      continue;
+    }
     switch (option) {
       case 'V':
         answer.out += verbena::format("{} utility, verbena-{}\n", settings.program, VERBENA_VERSION);
@@ -70,21 +76,6 @@ bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer)
       case 'h':
         add_usage(answer, settings.program);
         return false;
-      case 'd':
-        settings.details = true;
-        break;
-      case 'r':
-        settings.raw = true;
-        break;
-      case 'p':
-        pretty = true;
-        break;
-      case 'j':
-        json = true;
-        break;
-      case 'f':
-        settings.force = true;
-        break;
       case 'b':
         settings.batch = optarg;
         break;

@@ -3,9 +3,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <sys/prctl.h>

@@ -5,10 +5,6 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -105,16 +101,10 @@ int run_command_line(int argc, char** argv) {
   int status = kDone;
   Words words;
   add_run(verbena, words.program, status);
-  add_link(verbena, status);
-  add_status(verbena, status);
-  add_capture(verbena, status);
-  add_agent(verbena, status);
-  add_doctor(verbena, status);
-  add_explain(verbena, status);
-  add_system(verbena, status);
-  add_metrics(verbena, status);
-  add_top(verbena, status);
-  add_trace(verbena, status);
+  for (const auto add : {add_link, add_status, add_capture, add_agent, add_doctor, add_explain, add_system,
+                         add_metrics, add_top, add_trace}) {
+    add(verbena, status);
+  }
   add_help(verbena);
   words = cut_words(wants_help ? words_for_help(verbena, arguments) : std::move(arguments));
   if (const auto wrong = unknown_command(verbena, words.ours)) {

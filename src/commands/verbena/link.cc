@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 

@@ -1,8 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include <CLI/CLI.hpp>
 

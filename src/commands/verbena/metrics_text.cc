@@ -7,10 +7,8 @@
 #include <fstream>
 #include <map>
 #include <sstream>
-#include <string_view>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include <unistd.h>
 

@@ -121,18 +121,24 @@ int explain_failure(const fs::path& file, const std::string& name, int error) {
 
 }  // namespace
 
+std::vector<std::string> split(std::string_view list, const char* separators) {
+  std::vector<std::string> items;
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const size_t end = std::min(list.find_first_of(separators, begin), list.size());
+    items.emplace_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
 fs::path find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   const char* variable = std::getenv("PATH");
-  const std::string path(variable == nullptr || *variable == '\0' ? kDefaultPath
-                                                                  : std::string_view(variable));
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find(':', begin), path.size());
-    const fs::path folder = path.substr(begin, end - begin);
-    const fs::path candidate = (folder.empty() ? fs::path(".") : folder) / name;
+  const bool is_set = variable != nullptr && *variable != '\0';
+  for (const std::string& folder : split(is_set ? variable : kDefaultPath, ":")) {
+    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
     std::error_code ignored;
     if (::access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, ignored)) return candidate;
-    begin = end + 1;
   }
   return {};
 }

@@ -2,11 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <memory>
-#include <optional>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 

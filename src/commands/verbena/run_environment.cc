@@ -20,7 +20,7 @@ namespace verbena::commands {
 namespace {
 
 constexpr std::string_view kLinkOrder = "verify_asan_link_order";
-constexpr std::string_view kSeparators = ": ,\n\t\r";  // between options in ASAN_OPTIONS
+constexpr const char* kSeparators = ": ,\n\t\r";  // between options in ASAN_OPTIONS
 
 struct Runtime {
   std::string_view gcc;    // name of the library up to ".so"
@@ -45,12 +45,9 @@ bool starts_with_word(std::string_view text, std::string_view word, std::string_
 }
 
 // Returns the value of the last verify_asan_link_order, which takes precedence over earlier ones.
-std::optional<std::string_view> link_order_in(std::string_view options) {
-  std::optional<std::string_view> value;
-  while (!options.empty()) {
-    const size_t end = std::min(options.find_first_of(kSeparators), options.size());
-    const std::string_view option = options.substr(0, end);
-    options.remove_prefix(std::min(end + 1, options.size()));
+std::optional<std::string> link_order_in(std::string_view options) {
+  std::optional<std::string> value;
+  for (const std::string& option : split(options, kSeparators)) {
     if (starts_with_word(option, kLinkOrder, "=")) value = option.substr(kLinkOrder.size() + 1);
   }
   return value;
@@ -105,18 +102,12 @@ void add_mistyped(std::string_view entry, std::vector<WrongSetting>& wrong) {
                                    printable(name), meant)});
 }
 
-constexpr std::string_view kPreloadSeparators = ": ";
+constexpr const char* kPreloadSeparators = ": ";
 
 // Splits a list at any of `separators`. Omits empty items and items equal to `left_out`.
-std::vector<std::string_view> items(std::string_view list, std::string_view separators,
-                                    std::string_view left_out) {
-  std::vector<std::string_view> found;
-  while (!list.empty()) {
-    const size_t end = std::min(list.find_first_of(separators), list.size());
-    const std::string_view item = list.substr(0, end);
-    list.remove_prefix(std::min(end + 1, list.size()));
-    if (!item.empty() && item != left_out) found.push_back(item);
-  }
+std::vector<std::string> items(std::string_view list, const char* separators, std::string_view left_out) {
+  std::vector<std::string> found = split(list, separators);
+  std::erase_if(found, [&](const std::string& item) { return item.empty() || item == left_out; });
   return found;
 }
 
@@ -205,7 +196,7 @@ std::string environment_variable(const char* name) {
 
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current) {
   const std::string first = libraries.string();
-  std::vector<std::string_view> folders = items(current, ":;", first);
+  std::vector<std::string> folders = items(current, ":;", first);
   folders.insert(folders.begin(), first);
   return verbena::join(folders, ":");
 }
@@ -224,7 +215,7 @@ std::string path_with_last(const std::filesystem::path& programs, std::string_vi
 
 std::string preload_with(const std::filesystem::path& preload, std::string_view current) {
   const std::string ours = preload_item(preload);
-  std::vector<std::string_view> libraries = items(current, kPreloadSeparators, ours);
+  std::vector<std::string> libraries = items(current, kPreloadSeparators, ours);
   const auto behind_runtimes = std::stable_partition(libraries.begin(), libraries.end(), is_runtime);
   libraries.insert(behind_runtimes, ours);
   return verbena::join(libraries, ":");
@@ -232,7 +223,7 @@ std::string preload_with(const std::filesystem::path& preload, std::string_view 
 
 bool preloads_only(const std::filesystem::path& preload, std::string_view current) {
   const std::string ours = preload_item(preload);
-  const std::vector<std::string_view> libraries = items(current, kPreloadSeparators, ours);
+  const std::vector<std::string> libraries = items(current, kPreloadSeparators, ours);
   return std::all_of(libraries.begin(), libraries.end(), is_runtime);
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <memory>
-#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <strings.h>

@@ -5,9 +5,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <poll.h>

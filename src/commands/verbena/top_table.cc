@@ -5,7 +5,6 @@
 #include <array>
 #include <map>
 #include <sstream>
-#include <utility>
 
 #include "base/format.h"
 #include "commands/verbena/names.h"

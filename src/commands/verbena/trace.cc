@@ -3,10 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <poll.h>

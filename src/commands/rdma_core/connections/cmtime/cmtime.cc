@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <vector>
 
 #include "base/format.h"
 #include "commands/rdma_core/connections/cm.h"
@@ -351,7 +350,6 @@ class Client {
   int status_ = 0;  // of the last call; becomes the exit status
   bool told_ = false;
 };
-
 
 constexpr std::array<const char*, kConnectSteps> kNames = {"create id",     "bind addr", "resolve addr",
                                                            "resolve route", "create qp", "connect",

@@ -475,10 +475,10 @@ int ibv_devinfo(int argc, char** argv) {
                                           wrong_port = next == Next::kWrong;
                                           return next;
                                         }},
-                                       last_flag('l', "list", request.list),
+                                       flag('l', "list", request.list, Next::kStop),
                                        flag('v', "verbose", request.verbose),
                                        flag(0, "json", request.json),
-                                       last_flag(0, "help", request.help)};
+                                       flag(0, "help", request.help, Next::kStop)};
   const Parsed parsed = parse(argc, argv, options);
   if (request.help) {
     print_help(argv[0]);

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <ctime>
 #include <span>
-#include <vector>
 
 #include <unistd.h>
 

@@ -160,7 +160,7 @@ std::optional<Settings> read_settings(const PingpongProgram& program, int argc, 
     if ((option.programs & program.bit) != 0) options.push_back(taker_of(option, settings, least_size));
   }
   options.push_back(flag(0, "json", settings.json));
-  options.push_back(last_flag(0, "help", settings.help));
+  options.push_back(flag(0, "help", settings.help, Next::kStop));
   const Parsed parsed = parse(argc, argv, options);
   if (settings.help) {
     print_help(program, argv[0]);
