@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "commands/doctor/finding.h"
+#include "commands/doctor/checks.h"
 #include "commands/verbena/installation.h"
 
 namespace verbena::commands::doctor {
