@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/doctor/checks.h"
+
 #include <array>
 #include <string_view>
+
 #include <nlohmann/json.hpp>
+
 #include "base/format.h"
 #include "commands/verbena/names.h"
 
 namespace verbena::commands::doctor {
-
 namespace {
 
 struct LevelNames {

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-#include <optional>
+
 #include "commands/doctor/netdevs.h"
 #include "control/model/agent_status.h"
 
@@ -69,10 +70,7 @@ std::string as_json(const Findings& findings);
 // caller exits with 2 if the check was not possible.
 int exit_status(const Findings& findings);
 
-}  // namespace verbena::commands::doctor
-
 // The checks of `verbena doctor`, one function per subject. Each adds at least one finding about its subject.
-namespace verbena::commands::doctor {
 
 // Checks the agent's directory, and connects to the agent, starting one if none runs. Reports what keeps
 // programs from it. Returns the agent's status, or nullopt if the agent does not answer.

@@ -22,7 +22,7 @@ void print_event(Printer& printer, std::string_view event, const Link& link, boo
   printer.member("rdma_dev", link.name);
   if (with_netdev) {
     printer.text(verbena::format(" port 1 netdev {} {}", link.interface_index, printable(link.netdev)));
-    printer.member("port", 1);
+    printer.member("port", 1u);
     printer.member("netdev_idx", link.interface_index);
     printer.member("netdev_name", link.netdev);
   }

@@ -161,18 +161,6 @@ void Printer::on_off(std::string_view key, bool value) {
   out_ += value ? "true" : "false";
 }
 
-void Printer::member(std::string_view key, uint64_t value) {
-  if (!is_json()) return;
-  name(key);
-  element(value);
-}
-
-void Printer::member(std::string_view key, std::string_view value) {
-  if (!is_json()) return;
-  name(key);
-  element(value);
-}
-
 void Printer::element(uint64_t value) {
   if (!is_json()) return;
   separate();

@@ -81,8 +81,12 @@ class Printer {
   void on_off(std::string_view key, bool value);
   // Print in one form only: text() prints as text, the functions below it print in JSON.
   void text(std::string_view text);
-  void member(std::string_view key, uint64_t value);
-  void member(std::string_view key, std::string_view value);
+  template <class Value>
+  void member(std::string_view key, const Value& value) {
+    if (!is_json()) return;
+    name(key);
+    element(value);
+  }
   void begin_array(std::string_view key);
   void element(uint64_t value);
   void element(std::string_view value);

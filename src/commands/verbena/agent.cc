@@ -11,7 +11,7 @@
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/metrics_server.h"
+#include "commands/verbena/metrics.h"
 #include "commands/verbena/report.h"
 
 namespace verbena::commands {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include "commands/verbena/metrics.h"
+
 #include <CLI/CLI.hpp>
 
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
-#include "commands/verbena/metrics_server.h"
-#include "commands/verbena/metrics_text.h"
 #include "commands/verbena/report.h"
 #include "control/client/command_client.h"
 

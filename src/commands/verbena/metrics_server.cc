@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/metrics_server.h"
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -20,6 +18,7 @@
 #include "agent/sessions/session_reply.h"
 #include "base/format.h"
 #include "base/paths/users.h"
+#include "commands/verbena/metrics.h"
 
 namespace verbena::commands {
 namespace {

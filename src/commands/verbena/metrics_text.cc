@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/metrics_text.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -14,8 +12,9 @@
 
 #include "adapter/net/port.h"
 #include "base/format.h"
+#include "commands/verbena/metrics.h"
 #include "commands/verbena/names.h"
-#include "commands/verbena/process_status.h"
+#include "commands/verbena/status_output.h"
 #include "management/cm/counters.h"
 #include "management/cm/parameters.h"
 

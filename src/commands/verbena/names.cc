@@ -32,11 +32,7 @@ constexpr std::array<std::string_view, protocol::kPortFirstDropReason> kPortCoun
     "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
 };
 
-struct WayNames {
-  std::string_view name;
-  std::string_view why;
-};
-constexpr WayNames kWays[protocol::kQpWays] = {
+constexpr PeerMemory kWays[protocol::kQpWays] = {
     {"", ""},  // the QP uses the wire
     {"", ""},
     {"reached", ""},
@@ -91,12 +87,8 @@ std::string_view link_state(const control::Link& link) {
   return link.is_active() ? "ACTIVE" : "DOWN";
 }
 
-std::string_view peer_memory_name(protocol::QpWay way) {
-  return kWays[static_cast<size_t>(way)].name;
-}
-
-std::string_view why_unreached(protocol::QpWay way) {
-  return kWays[static_cast<size_t>(way)].why;
+const PeerMemory& peer_memory_of(protocol::QpWay way) {
+  return kWays[static_cast<size_t>(way)];
 }
 
 std::string link_name_of(const control::AgentStatus& status, const control::QpNumbers& qp) {

@@ -8,7 +8,7 @@
 
 #include "base/format.h"
 #include "commands/verbena/names.h"
-#include "commands/verbena/process_status.h"
+#include "commands/verbena/status_output.h"
 #include "commands/verbena/table.h"
 
 namespace verbena::commands {

@@ -36,7 +36,7 @@ void Node::prepare() {
   domain_.reset(ibv_alloc_pd(id->verbs));
   if (!domain_) {
     const char* remedy = remedy_for_errno(errno);
-    fail(output_, -ENOMEM, verbena::format("{}: unable to allocate PD", shape_.program), remedy);
+    fail(output_, -ENOMEM, verbena::format("{}: unable to allocate PD", plan_.program), remedy);
   }
   make_queues();
   make_queue_pair();
@@ -44,60 +44,60 @@ void Node::prepare() {
 }
 
 void Node::make_queues() {
-  const int entries = std::max(shape_.messages, 1);
+  const int entries = std::max(plan_.messages, 1);
   const auto make = [&](int size) {
     return CompletionQueue(ibv_create_cq(id->verbs, size, this, nullptr, 0));
   };
   receives_ = make(datagrams() ? 2 * entries : entries);
   if (!datagrams()) sends_ = make(entries);
   if (receives_ && (datagrams() || sends_)) return;
-  fail(output_, -ENOMEM, verbena::format("{}: unable to create CQ", shape_.program),
+  fail(output_, -ENOMEM, verbena::format("{}: unable to create CQ", plan_.program),
        "fewer messages (-C) need smaller queues");
 }
 
 void Node::make_queue_pair() {
   ibv_qp_init_attr_ex wanted = {};
-  const auto entries = static_cast<uint32_t>(std::max(shape_.messages, 1));
+  const auto entries = static_cast<uint32_t>(std::max(plan_.messages, 1));
   wanted.cap = {entries, entries, 1, 1, 0};
   wanted.qp_context = this;
   wanted.sq_sig_all = datagrams() ? 0 : 1;
-  wanted.qp_type = shape_.type;
+  wanted.qp_type = plan_.type;
   wanted.send_cq = sends();
   wanted.recv_cq = receives_.get();
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
   wanted.pd = domain_.get();
-  if (!shape_.hears_itself) {
+  if (!plan_.hears_itself) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
     wanted.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
   }
   if (rdma_create_qp_ex(id.get(), &wanted) != 0) {
-    fail_of_call(verbena::format("{}: unable to create QP", shape_.program));
+    fail_of_call(verbena::format("{}: unable to create QP", plan_.program));
   }
   queue_pair_.reset(id.get());
 }
 
 void Node::make_message() {
-  if (shape_.messages == 0) return;
-  memory_.resize(static_cast<size_t>(shape_.bytes) + (datagrams() ? kGrh : 0));
+  if (plan_.messages == 0) return;
+  memory_.resize(static_cast<size_t>(plan_.bytes) + (datagrams() ? kGrh : 0));
   region_.reset(ibv_reg_mr(domain_.get(), memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE));
   if (region_) return;
   tell_failure(output_, "failed to reg MR", remedy_for_errno(errno));
-  fail(output_, -1, verbena::format("{}: failed to create messages: {}", shape_.program, -1));
+  fail(output_, -1, verbena::format("{}: failed to create messages: {}", plan_.program, -1));
 }
 
 void Node::post_receives() {
-  if (shape_.messages == 0) return;
+  if (plan_.messages == 0) return;
   const ibv_sge place = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(memory_.size()),
                          region_->lkey};
-  for (int i = 0; i < shape_.messages; ++i) {
+  for (int i = 0; i < plan_.messages; ++i) {
     const int error = post_receive(id->qp, place);
     if (error != 0) fail(output_, error, verbena::format("failed to post receives: {}", error));
   }
 }
 
 void Node::post_sends(unsigned flags) {
-  if (!connected || shape_.messages == 0) return;
-  const ibv_sge message = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(shape_.bytes),
+  if (!connected || plan_.messages == 0) return;
+  const ibv_sge message = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(plan_.bytes),
                            region_->lkey};
   ibv_send_wr request = {};
   request.opcode = datagrams() ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
@@ -106,7 +106,7 @@ void Node::post_sends(unsigned flags) {
     request.imm_data = htobe32(id->qp->qp_num);
     request.wr.ud = {remote_.get(), remote_number, remote_key};
   }
-  for (int i = 0; i < shape_.messages; ++i) {
+  for (int i = 0; i < plan_.messages; ++i) {
     const int error = post_send(id->qp, message, request);
     if (error != 0) fail(output_, error, verbena::format("failed to post sends: {}", error));
   }
@@ -117,14 +117,14 @@ void Node::await(ibv_cq* queue, Patience& patience, const char* done,
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + std::chrono::milliseconds(patience.milliseconds());
   int vain = 0;
-  for (int count = 0; count < shape_.messages;) {
+  for (int count = 0; count < plan_.messages;) {
     std::array<ibv_wc, 8> completions;
     const int found = ibv_poll_cq(queue, static_cast<int>(completions.size()), completions.data());
-    if (found < 0) fail(output_, found, verbena::format("{}: failed polling CQ: {}", shape_.program, found));
+    if (found < 0) fail(output_, found, verbena::format("{}: failed polling CQ: {}", plan_.program, found));
     for (int i = 0; i < found; ++i) {
       if (completions[i].status == IBV_WC_SUCCESS) continue;
       fail(output_, -1,
-           verbena::format("{}: a message was not {}: {}", shape_.program, done,
+           verbena::format("{}: a message was not {}: {}", plan_.program, done,
                            ibv_wc_status_str(completions[i].status)));
     }
     if (found > 0 && count == 0 && first) first(completions[0]);
@@ -139,7 +139,7 @@ void Node::reach(ibv_ah_attr attributes) {
   remote_.reset(ibv_create_ah(domain_.get(), &attributes));
   if (remote_) return;
   const char* remedy = remedy_for_errno(errno);
-  fail(output_, -1, verbena::format("{}: failure creating address handle", shape_.program), remedy);
+  fail(output_, -1, verbena::format("{}: failure creating address handle", plan_.program), remedy);
 }
 
 void Node::reach_sender(ibv_wc& completion) {
@@ -151,7 +151,7 @@ void Node::reach_sender(ibv_wc& completion) {
                                         reinterpret_cast<ibv_grh*>(memory_.data()), id->port_num));
   }
   if (!remote_ || ibv_query_qp(id->qp, &attributes, IBV_QP_QKEY, &ignored) != 0) {
-    fail(output_, -1, verbena::format("{}: failed to create reply AH", shape_.program),
+    fail(output_, -1, verbena::format("{}: failed to create reply AH", plan_.program),
          number ? "" : "the message does not say which queue pair to answer");
   }
   remote_number = *number;
@@ -197,10 +197,11 @@ Option port_space_number(Plan& plan) {
 }
 
 Trial::Trial(const char* name, ibv_qp_type type, Plan plan)
-    : name_(name), plan_(std::move(plan)), output_(plan_.json), connects_left_(plan_.connections) {
+    : plan_(std::move(plan)), name_(name), output_(plan_.json), connects_left_(plan_.connections) {
   output_.object()["program"] = name;
+  plan_.program = name;
+  plan_.type = type;
   if (plan_.bytes == 0) plan_.messages = 0;
-  shape_ = {name_, type, plan_.messages, plan_.bytes, plan_.hears_itself};
 }
 
 int Trial::run() {
@@ -227,7 +228,7 @@ void Trial::perform() {
 
 void Trial::make_nodes() {
   for (int i = 0; i < plan_.connections; ++i) {
-    auto node = std::make_unique<Node>(shape_, output_);
+    auto node = std::make_unique<Node>(plan_, output_);
     if (needs_ids()) node->id.reset(make_id(node.get(), 1, "unable to create an id"));
     nodes_.push_back(std::move(node));
   }
@@ -404,7 +405,7 @@ void Trial::require_port_fits(const Node& node) const {
     fail(output_, -ENODEV, verbena::format("{}: no device has that address", name_),
          remedy_for_errno(ENODEV));
   }
-  if (shape_.type != IBV_QPT_UD) return;
+  if (plan_.type != IBV_QPT_UD) return;
   ibv_port_attr port = {};
   const int error = ibv_query_port(node.id->verbs, node.id->port_num, &port);
   if (error != 0) throw Failure{error};

@@ -17,13 +17,22 @@
 
 namespace verbena::rdma_core {
 
-// The parameters that all nodes of a trial have in common.
-struct Shape {
-  const char* program;       // the program's name in messages
-  ibv_qp_type type;          // RC or UD; buffers of UD begin with room for a GRH
-  int messages;              // number of messages per node and direction
-  int bytes;                 // payload of a message, in bytes
+// The options of ucmatose, udaddy and mckey: messages per connection and direction, and bytes per message.
+struct Plan {
+  const char* program = nullptr;  // the program's name in its output
+  ibv_qp_type type = IBV_QPT_RC;  // RC or UD; buffers of UD begin with room for a GRH
+  int connections = 1;
+  int messages = 10;
+  int bytes = 100;
+  std::string destination;
+  std::string source;
+  std::string port;
+  rdma_addrinfo hints = {};
+  std::optional<uint8_t> tos;
+  std::optional<uint8_t> ack_timeout;
+  bool migrate = false;
   bool hears_itself = true;  // a node receives its own multicast messages
+  bool json = false;
 };
 
 // One connection of a trial, or one member of a multicast group: an id, its queue pair, and one buffer for
@@ -32,7 +41,7 @@ struct Shape {
 // A function that fails throws a Failure after its message.
 class Node {
  public:
-  Node(const Shape& shape, const Output& output) : shape_(shape), output_(output) {}
+  Node(const Plan& plan, const Output& output) : plan_(plan), output_(output) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
@@ -63,11 +72,11 @@ class Node {
   void make_queues();
   void make_queue_pair();
   void make_message();
-  bool datagrams() const { return shape_.type == IBV_QPT_UD; }
+  bool datagrams() const { return plan_.type == IBV_QPT_UD; }
   ibv_cq* sends() const { return sends_ ? sends_.get() : receives_.get(); }
   void await(ibv_cq* queue, Patience& patience, const char* done, const std::function<void(ibv_wc&)>& first);
 
-  const Shape& shape_;
+  const Plan& plan_;
   const Output& output_;
   Domain domain_;
   std::vector<uint8_t> memory_;
@@ -80,22 +89,6 @@ class Node {
 
 // Returns the queue pair number to reply to, which is a datagram's immediate data; nullopt if it has none.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
-
-// The options of ucmatose, udaddy and mckey: messages per connection and direction, and bytes per message.
-struct Plan {
-  int connections = 1;
-  int messages = 10;
-  int bytes = 100;
-  std::string destination;
-  std::string source;
-  std::string port;
-  rdma_addrinfo hints = {};
-  std::optional<uint8_t> tos;
-  std::optional<uint8_t> ack_timeout;
-  bool migrate = false;
-  bool hears_itself = true;
-  bool json = false;
-};
 
 // Returns the options that ucmatose, udaddy and mckey have in common. They set members of `plan`. Option -s
 // differs between the programs, so it is not among them.
@@ -156,10 +149,9 @@ class Trial {
   int complain_of_call(const std::string& what) const;  // prints the program's name and errno; returns -1
   [[noreturn]] void fail_call(const std::string& what) const { throw Failure{complain_of_call(what)}; }
 
-  const char* name_;  // the program's name in its output
   Plan plan_;
+  const char* const name_;  // plan_.program
   Output output_;
-  Shape shape_;
   Channel channel_;
   AddressInfo addresses_;
   Id listener_;

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/format.h"
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
@@ -47,10 +48,15 @@ class Rows {
   Rows(const Sheet& sheet, Sheet::Json& json, int indent, int column)
       : sheet_(sheet), json_(json), indent_(indent), column_(column) {}
 
-  void row(const char* name, const std::string& value, const Sheet::Json& json) const;
+  void row(const char* name, const std::string& value, const Sheet::Json& json) const {
+    sheet_.row(indent_, name, column_, value);
+    json_[name] = json;
+  }
   void row(const char* name, const std::string& value) const { row(name, value, value); }
-  void number(const char* name, long long value) const;
-  void hexadecimal(const char* name, uint64_t value, int digits = 1) const;
+  void number(const char* name, long long value) const { row(name, std::to_string(value), value); }
+  void hexadecimal(const char* name, uint64_t value, int digits = 1) const {
+    row(name, verbena::format("0x{:0{}x}", value, digits), value);
+  }
   // Prints the value's name, or `unknown`, with the number in parentheses.
   void named(const char* name, std::span<const Name> names, int value, const char* unknown,
              const char* unit = "") const;

@@ -167,8 +167,4 @@ void PingpongEnd::close_device() {
   destroy(context_, ibv_close_device, "Couldn't release context");
 }
 
-uint32_t new_psn() {
-  return static_cast<uint32_t>(lrand48()) & 0xffffff;
-}
-
 }  // namespace verbena::rdma_core

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "commands/rdma_core/common/handles.h"
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
@@ -112,6 +111,8 @@ inline constexpr int kConnected =
     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 // Returns a random PSN.
-uint32_t new_psn();
+inline uint32_t new_psn() {
+  return static_cast<uint32_t>(lrand48()) & 0xffffff;
+}
 
 }  // namespace verbena::rdma_core
