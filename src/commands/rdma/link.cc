@@ -3,7 +3,6 @@
 #include <cerrno>
 
 #include "commands/rdma/command.h"
-#include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
 namespace {

@@ -3,7 +3,6 @@
 #include <cerrno>
 
 #include "commands/rdma/command.h"
-#include "commands/rdma/row.h"
 #include "control/model/device_counters.h"
 
 namespace verbena::commands::rdma {

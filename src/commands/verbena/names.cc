@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/verbena/names.h"
 
-#include <algorithm>
 #include <array>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -15,18 +15,13 @@
 namespace verbena::commands {
 namespace {
 
-struct Name {
-  uint32_t number;
-  std::string_view text;
-};
-
-constexpr std::array kTypes = {
-    Name{IBV_QPT_RC, "RC"},
-    Name{IBV_QPT_UC, "UC"},
-    Name{IBV_QPT_UD, "UD"},
-    Name{IBV_QPT_RAW_PACKET, "RAW_PACKET"},
-    Name{IBV_QPT_XRC_SEND, "XRC_SEND"},
-    Name{IBV_QPT_XRC_RECV, "XRC_RECV"},
+constexpr std::pair<uint32_t, const char*> kTypes[] = {
+    {IBV_QPT_RC, "RC"},
+    {IBV_QPT_UC, "UC"},
+    {IBV_QPT_UD, "UD"},
+    {IBV_QPT_RAW_PACKET, "RAW_PACKET"},
+    {IBV_QPT_XRC_SEND, "XRC_SEND"},
+    {IBV_QPT_XRC_RECV, "XRC_RECV"},
 };
 constexpr std::array<std::string_view, protocol::kPortFirstDropReason> kPortCounters = {
     "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
@@ -45,8 +40,10 @@ constexpr PeerMemory kWays[protocol::kQpWays] = {
 }  // namespace
 
 std::string qp_type_name(uint32_t type) {
-  const auto* known = std::ranges::find(kTypes, type, &Name::number);
-  return known != kTypes.end() ? std::string(known->text) : verbena::format("unknown({})", type);
+  for (const auto& [known, name] : kTypes) {
+    if (known == type) return name;
+  }
+  return verbena::format("unknown({})", type);
 }
 
 std::string qp_state_name(uint32_t state) {

@@ -56,8 +56,6 @@ struct TraceWish {
   pid_t pid = 0;  // 0: list all traces
   TraceChoice choice;
   double since = 0;
-  uint32_t qpn = 0;
-  size_t last = 0;
   TraceStyle style;
   bool follows = false;
   bool all = false;
@@ -241,14 +239,14 @@ void add_trace(CLI::App& verbena, int& status) {
   explain(*command, "verbena trace [OPTION...] [PID]", kTraceExamples);
   const auto wish = std::make_shared<TraceWish>();
   command->add_option("PID", wish->pid, "the process, also one that has ended")->transform(process_id());
-  CLI::Option* qp = command->add_option("--qp", wish->qpn, "only this queue pair's events")
+  CLI::Option* qp = command->add_option("--qp", wish->choice.qpn, "only this queue pair's events")
                         ->transform(qp_number())
                         ->type_name("QPN");
   CLI::Option* since =
       command->add_option("--since", wish->since, "only the last so many seconds, 0.001 and more")
           ->transform(decimal_number("a number of seconds, 0.001 or more", 0.001, 1e9))
           ->type_name("SECONDS");
-  CLI::Option* last = command->add_option("--last", wish->last, "only the last so many events")
+  CLI::Option* last = command->add_option("--last", wish->choice.last, "only the last so many events")
                           ->transform(whole_number("a number of events, 1 or more", 1, UINT64_MAX))
                           ->type_name("EVENTS");
   command->add_flag("--json", wish->style.json, "one JSON object a line, for programs");
@@ -266,11 +264,9 @@ void add_trace(CLI::App& verbena, int& status) {
     if (seconds->count() > 0 && follows->count() == 0 && all->count() == 0) {
       throw CLI::ValidationError("--seconds", "only with --follow or --all");
     }
-    if (qp->count() > 0) wish->choice.qpn = wish->qpn;
     if (since->count() > 0) {
       wish->choice.since = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wish->since));
     }
-    if (last->count() > 0) wish->choice.last = wish->last;
     status = run(*wish);
   });
 }

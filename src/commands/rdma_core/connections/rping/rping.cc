@@ -8,11 +8,8 @@
 #include <netinet/in.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/cm.h"
 #include "commands/rdma_core/connections/command_line.h"
 #include "commands/rdma_core/connections/rping/session.h"
-#include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
 namespace {

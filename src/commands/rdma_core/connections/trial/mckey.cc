@@ -8,7 +8,6 @@
 #include <poll.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {

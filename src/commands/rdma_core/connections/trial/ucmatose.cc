@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {

@@ -2,7 +2,6 @@
 // udaddy: sends datagrams between queue pairs that librdmacm resolved by address.
 #include <utility>
 
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {

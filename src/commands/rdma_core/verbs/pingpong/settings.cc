@@ -6,7 +6,6 @@
 
 #include "base/format.h"
 #include "commands/rdma_core/common/options.h"
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
