@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/doctor/checks.h"
-#include "commands/doctor/finding.h"
 #include "commands/doctor/firewall.h"
 
 namespace verbena::commands::doctor {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "commands/verbena/metrics.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -20,8 +22,6 @@
 
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
-#include "commands/verbena/metrics_server.h"
-#include "commands/verbena/metrics_text.h"
 
 namespace verbena::commands {
 namespace {

@@ -10,7 +10,6 @@
 #include "adapter/net/port.h"
 #include "adapter/transport/counters.h"
 #include "commands/verbena/names.h"
-#include "commands/verbena/process_status.h"
 #include "commands/verbena/status_output.h"
 #include "management/cm/messages.h"
 #include "management/cm/parameters.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "commands/verbena/metrics_server.h"
+#include "commands/verbena/metrics.h"
 #include "fuzz/choices.h"
 #include "fuzz/require.h"
 

@@ -38,8 +38,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "commands/agent/device_mirror.h"
-#include "commands/agent/standby.h"
+#include "commands/agent/beside_agent.h"
 #include "control/client/agent_connection.h"
 #include "control/model/agent_process.h"
 
@@ -258,16 +257,7 @@ int show_devices(const Settings& settings) {
   shed_inherited_scheduling();
   if (!shed_inherited_limits()) return 1;
   UniqueFd ready(settings.ready_fd);
-  const UniqueFd signals = catch_termination();
-  const auto mirror = DeviceMirror::create();
-  if (!mirror) {
-    log_info("no mirror of the devices: errno {}", mirror.error().code);
-    return mirror.error().code == EEXIST ? 0 : 1;
-  }
-  ready.reset();
-  (*mirror)->loop().watch(signals.get(), EPOLLIN, [&](uint32_t) { (*mirror)->loop().stop(); });
-  (*mirror)->run();
-  return 0;
+  return mirror_devices(std::move(ready), catch_termination());
 }
 
 // Returns the user with this name or number.

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/agent/standby.h"
-
-#include <cerrno>
+#include <cerrno>  // program_invocation_short_name
 #include <chrono>
 #include <climits>
 #include <cstdlib>
@@ -16,6 +14,7 @@
 #include "agent/sessions/served_users.h"
 #include "agent/takeover/stopped_processes.h"
 #include "base/time.h"
+#include "commands/agent/beside_agent.h"
 #include "control/client/client.h"
 
 namespace verbena::agent {

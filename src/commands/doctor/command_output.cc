@@ -7,7 +7,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -16,21 +15,20 @@
 #include <unistd.h>
 
 #include "base/unique_fd.h"
+#include "commands/verbena/program_file.h"
 
 namespace verbena::commands::doctor {
 namespace {
 
 constexpr size_t kMaxBytes = 8 << 20;
 
-std::string find_program(const std::string& name) {
+std::string find_command(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   const char* path = std::getenv("PATH");
-  const std::string folders = std::string(path == nullptr ? "" : path) + ":/usr/sbin:/sbin:/usr/bin:/bin";
-  for (size_t begin = 0; begin < folders.size();) {
-    const size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::string candidate = folders.substr(begin, end - begin) + "/" + name;
+  for (const std::string& folder :
+       split(std::string(path == nullptr ? "" : path) + ":/usr/sbin:/sbin:/usr/bin:/bin", ":")) {
+    const std::string candidate = folder + "/" + name;
     if (candidate[0] == '/' && ::access(candidate.c_str(), X_OK) == 0) return candidate;
-    begin = end + 1;
   }
   return {};
 }
@@ -116,7 +114,7 @@ int exit_status_of(pid_t pid) {
 
 std::optional<CommandOutput> run_command(const std::vector<std::string>& words, Duration patience,
                                          const std::vector<std::string>& environment) {
-  const std::string program = find_program(words.front());
+  const std::string program = find_command(words.front());
   auto out = make_pipe();
   auto errors = make_pipe();
   if (program.empty() || !out || !errors) return std::nullopt;

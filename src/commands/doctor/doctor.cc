@@ -4,9 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <arpa/inet.h>

@@ -2,6 +2,7 @@
 #include "commands/doctor/firewall.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <netinet/in.h>
 #include <strings.h>
@@ -31,39 +32,37 @@ bool has_number(const Condition& condition, uint32_t number) {
                      [&](const auto& range) { return range.first <= number && number <= range.second; });
 }
 
-Match match(const Condition& condition, const Probe& probe) {
-  bool holds = false;
+// Whether the condition holds, apart from a negation. Nullopt: it depends on a property that a probe lacks.
+std::optional<bool> holds(const Condition& condition, const Probe& probe) {
   switch (condition.field) {
     case Field::kFamily:
-      holds = has_name(condition, probe.ipv6 ? "ip6" : "ip");
-      break;
+      return has_name(condition, probe.ipv6 ? "ip6" : "ip");
     case Field::kProtocol:
-      holds = has_name(condition, "udp") || has_number(condition, IPPROTO_UDP);
-      break;
+      return has_name(condition, "udp") || has_number(condition, IPPROTO_UDP);
     case Field::kSourcePort:
-      holds = has_number(condition, probe.source_port);
-      break;
+      return has_number(condition, probe.source_port);
     case Field::kDestinationPort:
-      holds = has_number(condition, probe.destination_port);
-      break;
+      return has_number(condition, probe.destination_port);
     case Field::kInputNetdev:
-      if (probe.direction == Probe::kForwarded) return Match::kMaybe;
-      holds = probe.direction == Probe::kIncoming && has_name(condition, probe.netdev);
-      break;
+      if (probe.direction == Probe::kForwarded) return std::nullopt;
+      return probe.direction == Probe::kIncoming && has_name(condition, probe.netdev);
     case Field::kOutputNetdev:
-      holds = probe.direction != Probe::kIncoming && has_name(condition, probe.netdev);
-      break;
+      return probe.direction != Probe::kIncoming && has_name(condition, probe.netdev);
     case Field::kLoopbackAddress:
-      holds = probe.netdev == "lo";
-      break;
+      return probe.netdev == "lo";
     case Field::kConnectionState:
-      holds = probe.is_tracked ? has_name(condition, "new") || has_name(condition, "NEW")
-                               : has_name(condition, "untracked") || has_name(condition, "UNTRACKED");
-      break;
+      return probe.is_tracked ? has_name(condition, "new") || has_name(condition, "NEW")
+                              : has_name(condition, "untracked") || has_name(condition, "UNTRACKED");
     case Field::kOther:
-      return Match::kMaybe;
+      break;
   }
-  return holds != condition.negated ? Match::kYes : Match::kNo;
+  return std::nullopt;
+}
+
+Match match(const Condition& condition, const Probe& probe) {
+  const auto held = holds(condition, probe);
+  if (!held) return Match::kMaybe;
+  return *held != condition.negated ? Match::kYes : Match::kNo;
 }
 
 Match match(const Rule& rule, const Probe& probe) {

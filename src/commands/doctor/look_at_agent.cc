@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <string>
 #include <utility>
 
 #include <sys/stat.h>

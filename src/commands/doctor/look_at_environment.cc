@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/format.h"
 #include "base/log.h"
 #include "base/paths/state_directory.h"
 #include "commands/doctor/checks.h"
 #include "commands/doctor/program.h"
-#include "commands/verbena/installation.h"
+#include "commands/verbena/program_file.h"
 #include "commands/verbena/run_environment.h"
 
 namespace verbena::commands::doctor {

@@ -2,7 +2,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <string>
 #include <string_view>
 
 #include <fcntl.h>
@@ -41,34 +40,27 @@ const char* remedy() {
                        : "use a kernel of Linux 5.10 or later";
 }
 
-void look_at_memory_files(Findings& findings) {
+// Reports that a system call does not work. `what` has a place for the reason, which is in errno.
+void require(bool works, fmt::format_string<std::string> what, Findings& findings) {
+  if (!works) findings.fault(kKernel, verbena::format(what, because(errno)), remedy());
+}
+
+void look_at_calls(Findings& findings) {
   const UniqueFd file(::memfd_create("verbena-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file && ::ftruncate(file.get(), 4096) == 0 && ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0)
-    return;
-  findings.fault(
-      kKernel,
-      verbena::format("files in memory with seals cannot be made, memfd_create(2) {}, and all that is "
-                      "shared lies in them",
-                      because(errno)),
-      remedy());
-}
-
-void look_at_descriptors_of_processes(Findings& findings) {
+  const bool is_sealed =
+      file && ::ftruncate(file.get(), 4096) == 0 && ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0;
+  require(
+      is_sealed,
+      "files in memory with seals cannot be made, memfd_create(2) {}, and all that is shared lies in them",
+      findings);
   const UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (self) return;
-  findings.fault(
-      kKernel,
-      verbena::format("there are no descriptors of processes, pidfd_open(2) {}, by which the agent sees "
-                      "that a program has ended",
-                      because(errno)),
-      remedy());
-}
-
-void look_at_events(Findings& findings) {
+  require(
+      static_cast<bool>(self),
+      "there are no descriptors of processes, pidfd_open(2) {}, by which the agent sees that a program has "
+      "ended",
+      findings);
   const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-  if (event) return;
-  findings.fault(kKernel, verbena::format("there are no event descriptors, eventfd(2) {}", because(errno)),
-                 remedy());
+  require(static_cast<bool>(event), "there are no event descriptors, eventfd(2) {}", findings);
 }
 
 // Tests process_vm_readv(2) with this process's own memory. Some sandboxes forbid it, as they do ptrace(2);
@@ -115,9 +107,7 @@ void look_at_system_files(Findings& findings) {
 
 void look_at_kernel(Findings& findings) {
   look_at_system_files(findings);
-  look_at_memory_files(findings);
-  look_at_descriptors_of_processes(findings);
-  look_at_events(findings);
+  look_at_calls(findings);
   look_at_memory_of_processes(findings);
   look_at_yama(findings);
   if (!findings.amiss(kKernel)) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string>
 
 #include <sys/resource.h>
 #include <sys/statvfs.h>

@@ -17,13 +17,8 @@ constexpr uint32_t kUsualPathMtu = 1024;
 
 using control::LinkStatus;
 
-uint32_t path_mtu(const LinkStatus& one) {
-  return 128u << control::path_mtu_of(one.link.mtu);
-}
-
 const Netdev* find(const Netdevs& netdevs, uint32_t index) {
-  const auto found = std::find_if(netdevs.all.begin(), netdevs.all.end(),
-                                  [&](const Netdev& one) { return one.index == index; });
+  const auto found = std::ranges::find(netdevs.all, index, &Netdev::index);
   return found == netdevs.all.end() ? nullptr : &*found;
 }
 
@@ -32,15 +27,9 @@ bool is_loopback(const LinkStatus& one, const Netdevs& netdevs) {
   return netdev != nullptr ? netdev->loopback : one.link.netdev == "lo";
 }
 
-bool has_gid(const LinkStatus& one, bool (*is_such)(const roce::Address&)) {
-  return std::any_of(one.link.gids.begin(), one.link.gids.end(),
-                     [&](const control::GidEntry& entry) { return is_such(entry.gid); });
-}
-bool is_ipv4(const roce::Address& address) {
-  return address.is_ipv4();
-}
-bool reaches_other_networks(const roce::Address& address) {
-  return !address.is_link_local();
+template <class Predicate>
+bool has_gid(const LinkStatus& one, Predicate is_such) {
+  return std::ranges::any_of(one.link.gids, is_such, &control::GidEntry::gid);
 }
 
 // ---- no links
@@ -114,17 +103,16 @@ void look_at_addresses(const std::vector<LinkStatus>& links, const Netdevs& netd
     if (leads_outward(one, netdevs)) outward.push_back(&one);
   }
   if (outward.empty()) return look_at_switched_off(netdevs, findings);
-  const auto none_has = [&](bool (*is_such)(const roce::Address&)) {
-    return std::none_of(outward.begin(), outward.end(),
-                        [&](const LinkStatus* one) { return has_gid(*one, is_such); });
+  const auto none_has = [&](auto is_such) {
+    return std::ranges::none_of(outward, [&](const LinkStatus* one) { return has_gid(*one, is_such); });
   };
-  if (none_has(reaches_other_networks)) {
+  if (none_has([](const roce::Address& address) { return !address.is_link_local(); })) {
     findings.fault(kLinks,
                    verbena::format("{} has a link-local address only, which works on one cable",
                                    outward.front()->link.name),
                    verbena::format("give {} an address: ip addr add ADDRESS/24 dev {}",
                                    outward.front()->link.netdev, outward.front()->link.netdev));
-  } else if (none_has(is_ipv4)) {
+  } else if (none_has(&roce::Address::is_ipv4)) {
     findings.cost(
         kLinks,
         "no link has an IPv4 address: programs have to be given IPv6 ones and the index of such a GID",
@@ -142,20 +130,20 @@ void look_at_sizes(const LinkStatus& one, const Netdevs& netdevs, Findings& find
                    verbena::format("{} carries {} bytes, and the smallest path MTU needs {}", netdev,
                                    one.link.mtu, kSmallestPacket),
                    verbena::format("raise it: ip link set {} mtu 1500", netdev));
-  } else if (path_mtu(one) < kUsualPathMtu) {
+  } else if (active_mtu(one.link) < kUsualPathMtu) {
     findings.cost(kMtu,
                   verbena::format("{} carries {} bytes, so that the path MTU is {}: programs are slow, and "
                                   "those that ask for 1024 send IP fragments, which adapters drop",
-                                  netdev, one.link.mtu, path_mtu(one)),
+                                  netdev, one.link.mtu, active_mtu(one.link)),
                   verbena::format("raise it: ip link set {} mtu 1500, on each device of the way", netdev));
   }
-  const uint32_t needed = path_mtu(one) + control::kPacketOverhead;
+  const uint32_t needed = active_mtu(one.link) + control::kPacketOverhead;
   for (const Netdev& port : netdevs.all) {
     if (port.master != one.link.interface_index || port.mtu >= needed) continue;
     findings.fault(kMtu,
                    verbena::format("{} has a path MTU of {}, which needs {} bytes, and its port {} carries "
                                    "{}: larger packets are lost without a word",
-                                   netdev, path_mtu(one), needed, port.name, port.mtu),
+                                   netdev, active_mtu(one.link), needed, port.name, port.mtu),
                    verbena::format("make them equal: ip link set {} mtu {}", port.name, one.link.mtu));
   }
 }
@@ -168,11 +156,11 @@ std::string remedy(const LinkStatus& one, uint32_t narrowest) {
 // Reports routes with a smaller MTU than the path MTU needs. A configured one is a fault. One learned from
 // routers is only a cost, since its hosts may not be peers.
 void look_at_routes(const LinkStatus& one, const Netdevs& netdevs, Findings& findings) {
-  const uint32_t needed = path_mtu(one) + control::kPacketOverhead;
+  const uint32_t needed = active_mtu(one.link) + control::kPacketOverhead;
   const auto what = [&](const NarrowRoute& route, const std::string& by) {
     return verbena::format(
         "the way to {} carries {} bytes ({}), and the path MTU of {} is {}, which needs {}",
-        route.destination, route.mtu, by, one.link.name, path_mtu(one), needed);
+        route.destination, route.mtu, by, one.link.name, active_mtu(one.link), needed);
   };
   const NarrowRoute* learned = nullptr;
   size_t learned_count = 0;
@@ -197,7 +185,7 @@ void look_at_mtus(const std::vector<LinkStatus>& links, const Netdevs& netdevs, 
     if (is_loopback(one, netdevs)) continue;
     look_at_sizes(one, netdevs, findings);
     look_at_routes(one, netdevs, findings);
-    sizes += verbena::format("{}{} {}", sizes.empty() ? "" : ", ", one.link.name, path_mtu(one));
+    sizes += verbena::format("{}{} {}", sizes.empty() ? "" : ", ", one.link.name, active_mtu(one.link));
   }
   if (findings.amiss(kMtu)) return;
   findings.fine(kMtu,

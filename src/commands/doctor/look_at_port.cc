@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
 #include <unistd.h>
 

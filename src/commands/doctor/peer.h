@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/time.h"
-#include "commands/doctor/finding.h"
+#include "commands/doctor/checks.h"
 #include "control/model/agent_status.h"
 #include "management/mad/agent_messages.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "commands/doctor/finding.h"
+#include "commands/doctor/checks.h"
 #include "commands/verbena/installation.h"
 
 namespace verbena::commands::doctor {
@@ -28,10 +28,6 @@ bool is_program(const std::string& name);
 
 // Whether `file` is in the folder of Verbena's libraries.
 bool is_ours(const std::filesystem::path& file, const Installation& installation);
-
-// Splits a list of the loader at any of `separators`. Keeps empty items: in a search path they mean the
-// working directory.
-std::vector<std::string> split(const std::string& list, const char* separators);
 
 // The shared libraries, without the loader, that a file would load, directly and through other libraries.
 struct LoadedLibraries {

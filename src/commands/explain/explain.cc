@@ -8,9 +8,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -203,9 +201,8 @@ std::string did_you_mean_a_name(const std::vector<std::string>& words) {
 int show(const std::vector<std::string>& words, bool json) {
   const std::vector<const Entry*> found = search(words);
   if (found.empty()) {
-    complain("'{}' is not known; 'verbena explain' lists all names{}", printable(verbena::join(words, " ")),
-             did_you_mean_a_name(words));
-    return kFailed;
+    return complain("'{}' is not known; 'verbena explain' lists all names{}",
+                    printable(verbena::join(words, " ")), did_you_mean_a_name(words));
   }
   if (json) {
     verbena::print("{}", as_json(found));

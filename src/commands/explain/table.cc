@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/explain/table.h"
 
-#include <cerrno>
-
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 

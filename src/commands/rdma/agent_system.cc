@@ -19,12 +19,6 @@ namespace {
 
 using control::AdminResult;
 
-control::ConnectOptions with_agent() {
-  control::ConnectOptions options;
-  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
-  return options;
-}
-
 // Replaces the programs' names by their current ones in /proc: the agent knows only the name at connection
 // time.
 void find_names(control::AgentStatus& status) {
@@ -41,7 +35,7 @@ void find_names(control::AgentStatus& status) {
 template <class Request>
 auto AgentSystem::ask(Request request) -> decltype(request(std::declval<control::Admin&>())) {
   if (admin_ == nullptr) {
-    auto reached = control::Admin::connect(with_agent());
+    auto reached = control::Admin::connect(start_installed_agent());
     if (!reached) return tl::unexpected(std::move(reached.error()));
     admin_ = std::move(*reached);
   }
@@ -70,7 +64,7 @@ AdminResult<void> AgentSystem::watch_links(const std::function<bool(const Links&
   const auto refuse = [](int error) {
     return tl::unexpected(control::AdminError{error, std::strerror(error)});
   };
-  auto client = control::Client::connect(with_agent());
+  auto client = control::Client::connect(start_installed_agent());
   if (!client) return refuse(client.error().code);
   auto links = (*client)->links();
   if (!links) return refuse(links.error().code);

@@ -78,8 +78,8 @@ int visit_devices(Command& command, const control::AgentStatus& status, const On
 
 }  // namespace
 
-int Command::complain_of(const control::AdminError& error) {
-  return refuse(error.code, error.text);
+int Command::result_of(const control::AdminResult<void>& change) {
+  return change ? kDone : refuse(change.error().code, change.error().text);
 }
 
 int Command::refuse(int error, std::string_view why) {
@@ -91,7 +91,7 @@ const control::AgentStatus* Command::status() {
   if (!status_) {
     auto answer = system_.status();
     if (!answer) {
-      complain_of(answer.error());
+      refuse(answer.error().code, answer.error().text);
       return nullptr;
     }
     status_ = std::move(*answer);
@@ -142,8 +142,8 @@ int for_ports(Command& command, bool strict, const OnPort& visit) {
   return result;
 }
 
-int take_filters(Command& command, std::span<const FilterName> names, Filters& filters) {
-  auto parsed = Filters::parse(command.words(), names);
+int take_filters(Command& command, std::span<const std::string_view> names, Filters& filters) {
+  auto parsed = parse_filters(command.words(), names);
   if (!parsed) return command.complain(parsed.error());
   filters = std::move(*parsed);
   while (!command.words().empty()) {

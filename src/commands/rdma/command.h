@@ -12,7 +12,6 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "commands/rdma/agent_system.h"
-#include "commands/rdma/printer.h"
 #include "commands/rdma/row.h"
 
 namespace verbena::commands::rdma {
@@ -42,6 +41,11 @@ class Command {
 
   // Adds `text` to the output as it is, in every output form.
   void say(std::string_view text) { out_ += text; }
+  // Adds a usage text with the name of the program in it. Returns kDone.
+  int say_usage(fmt::format_string<const std::string&> text) {
+    say(verbena::format(text, options_.program));
+    return kDone;
+  }
   // Prints the output so far, for commands that run long. Returns false if standard output is closed.
   bool flush() { return !flush_ || flush_(); }
   void set_flush(std::function<bool()> flush) { flush_ = std::move(flush); }
@@ -51,7 +55,8 @@ class Command {
     complaints_ += '\n';
     return kFailed;
   }
-  int complain_of(const control::AdminError& error);
+  // Returns kDone, or kFailed after reporting the error of `change`.
+  int result_of(const control::AdminResult<void>& change);
   // Reports an errno as iproute2 does: "error: Operation not supported (why)". Returns kFailed.
   int refuse(int error, std::string_view why);
 
@@ -104,7 +109,13 @@ int for_ports(Command& command, bool strict, const OnPort& visit);
 // Parses filters in the remaining words, as in "show qp link rxe0/1 lqpn 17", into `filters`. Removes the
 // words up to and including "dev" or "link", so that the device's name is the next word. Returns kDone, or
 // kFailed after reporting an error.
-int take_filters(Command& command, std::span<const FilterName> names, Filters& filters);
+int take_filters(Command& command, std::span<const std::string_view> names, Filters& filters);
+
+// Returns a function that lists the objects of one kind. `names` are its filters. `add` adds the fields of an
+// object to its row.
+using AddFields = void (*)(Row& row, const control::AgentStatus& status, const control::SlotStatus& slot,
+                           const control::ObjectNumbers& object);
+Function of_devices(std::span<const std::string_view> names, protocol::ObjectKind kind, AddFields add);
 
 // Carry out commands on dev, link, resource, statistic, system and monitor. Return kDone or kFailed.
 int show_or_change_devices(Command& command);

@@ -15,13 +15,11 @@ namespace {
 using control::LinkStatus;
 
 int help(Command& command) {
-  command.say(
-      verbena::format("Usage: {0} dev show [DEV]\n"
-                      "       {0} dev set [DEV] name DEVNAME\n"
-                      "       {0} dev set [DEV] netns NSNAME\n"
-                      "       {0} dev set [DEV] adaptive-moderation [on|off]\n",
-                      command.options().program));
-  return Command::kDone;
+  return command.say_usage(
+      "Usage: {0} dev show [DEV]\n"
+      "       {0} dev set [DEV] name DEVNAME\n"
+      "       {0} dev set [DEV] netns NSNAME\n"
+      "       {0} dev set [DEV] adaptive-moderation [on|off]\n");
 }
 
 // iproute2's names of bits in device_cap_flags.
@@ -89,8 +87,7 @@ int show(Command& command) {
 
 int set_name(Command& command, const LinkStatus& device) {
   if (command.words().empty()) return command.complain("Please provide device new name.");
-  const auto renamed = command.system().rename_link(device.link.name, command.words().take());
-  return renamed ? Command::kDone : command.complain_of(renamed.error());
+  return command.result_of(command.system().rename_link(device.link.name, command.words().take()));
 }
 
 int set_namespace(Command& command) {

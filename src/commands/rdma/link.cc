@@ -3,7 +3,6 @@
 #include <cerrno>
 
 #include "commands/rdma/command.h"
-#include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
 namespace {
@@ -11,12 +10,10 @@ namespace {
 using control::LinkStatus;
 
 int help(Command& command) {
-  command.say(
-      verbena::format("Usage: {0} link show [DEV/PORT_INDEX]\n"
-                      "Usage: {0} link add NAME type rxe netdev NETDEV\n"
-                      "Usage: {0} link delete NAME\n",
-                      command.options().program));
-  return Command::kDone;
+  return command.say_usage(
+      "Usage: {0} link show [DEV/PORT_INDEX]\n"
+      "Usage: {0} link add NAME type rxe netdev NETDEV\n"
+      "Usage: {0} link delete NAME\n");
 }
 
 void show_port(Command& command, const LinkStatus& device, uint32_t port) {
@@ -51,8 +48,7 @@ int add_over(Command& command, const std::string& name, const std::string& type)
   if (command.words().empty()) return command.complain("Please provide a net device name.");
   const std::string netdev = command.words().take();
   if (type != "rxe") return command.refuse(EINVAL, verbena::format("links are of type rxe, not '{}'", type));
-  const auto added = command.system().add_link(name, netdev);
-  return added ? Command::kDone : command.complain_of(added.error());
+  return command.result_of(command.system().add_link(name, netdev));
 }
 
 int add_type(Command& command, const std::string& name) {
@@ -73,8 +69,7 @@ int remove(Command& command) {
     if (!command.words().empty()) {
       return command.complain(verbena::format("Unknown parameter {}", command.words().word()));
     }
-    const auto deleted = command.system().delete_link(device.link.name);
-    return deleted ? Command::kDone : command.complain_of(deleted.error());
+    return command.result_of(command.system().delete_link(device.link.name));
   });
 }
 

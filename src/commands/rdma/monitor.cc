@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma monitor: prints devices that appear, disappear or change their names.
 #include <algorithm>
-#include <cstdio>
 
 #include "commands/rdma/command.h"
 
@@ -23,7 +22,7 @@ void print_event(Printer& printer, std::string_view event, const Link& link, boo
   printer.member("rdma_dev", link.name);
   if (with_netdev) {
     printer.text(verbena::format(" port 1 netdev {} {}", link.interface_index, printable(link.netdev)));
-    printer.member("port", 1);
+    printer.member("port", 1u);
     printer.member("netdev_idx", link.interface_index);
     printer.member("netdev_name", link.netdev);
   }
@@ -55,12 +54,11 @@ int watch(Command& command) {
     before = now;
     return command.flush();
   });
-  return watched ? Command::kDone : command.complain_of(watched.error());
+  return command.result_of(watched);
 }
 
 int help(Command& command) {
-  command.say(verbena::format("Usage: {} monitor [ -j ]\n", command.options().program));
-  return Command::kDone;
+  return command.say_usage("Usage: {} monitor [ -j ]\n");
 }
 
 }  // namespace

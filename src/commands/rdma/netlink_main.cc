@@ -10,7 +10,6 @@
 #include <exception>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include <linux/netlink.h>
 #include <poll.h>

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,7 +11,6 @@
 
 #include <tl/expected.hpp>
 
-#include "commands/rdma/printer.h"
 #include "control/model/agent_status.h"
 
 namespace verbena::commands::rdma {
@@ -41,34 +39,74 @@ class Arguments {
   size_t at_ = 0;
 };
 
-// The name of a filter, and whether its values are numbers and ranges or texts.
-struct FilterName {
-  std::string_view name;
-  bool is_number;
-};
-
 // The user's selection of objects, such as "lqpn 5-9,17 type RC".
-class Filters {
- public:
-  // Parses pairs of a filter's name, which may be abbreviated, and a list of values. `names` are the known
-  // filters. On failure returns a sentence for the user.
-  static tl::expected<Filters, std::string> parse(const Arguments& words, std::span<const FilterName> names);
-
-  struct Filter {
-    std::string_view name;
-    bool is_number;
-    std::string values;
-  };
-  const std::vector<Filter>& all() const { return filters_; }
-
- private:
-  std::vector<Filter> filters_;
+struct Filter {
+  std::string_view name;
+  bool is_number;  // the values are numbers and ranges, otherwise texts
+  std::string values;
 };
+using Filters = std::vector<Filter>;
+
+// Parses pairs of a filter's name, which may be abbreviated, and a list of values. `names` are the known
+// filters. On failure returns a sentence for the user.
+tl::expected<Filters, std::string> parse_filters(const Arguments& words,
+                                                 std::span<const std::string_view> names);
 
 // Whether `number` is in `values`, a list of numbers and ranges such as "5,7-9". Ranges include both ends.
 bool contains_number(std::string_view values, uint64_t number);
 // Whether `text` is in `values`, a list such as "a,b". Ignores case.
 bool contains_text(std::string_view values, std::string_view text);
+
+// Prints objects as text or JSON in iproute2's layout, byte for byte, since scripts parse it.
+class Printer {
+ public:
+  enum class Form : uint8_t { kText, kJson, kPrettyJson };
+  Printer(Form form, std::string& out) : form_(form), out_(out) {}
+
+  bool is_json() const { return form_ != Form::kText; }
+
+  // Begin and end the list around the whole output in JSON. Print nothing as text.
+  void begin_list();
+  void end_list();
+  // Begin and end an object. As text, an object is one line.
+  void begin_object();
+  void end_object();
+
+  // Print "key value " as text, or the member "key":value in JSON.
+  void field(std::string_view key, uint64_t value);
+  void field(std::string_view key, std::string_view value);
+  // Prints "key 0xff " as text, or the member "key":"ff" in JSON.
+  void hex(std::string_view key, uint64_t value);
+  // Prints "key on " or "key off " as text, or the member "key":true or false in JSON.
+  void on_off(std::string_view key, bool value);
+  // Print in one form only: text() prints as text, the functions below it print in JSON.
+  void text(std::string_view text);
+  template <class Value>
+  void member(std::string_view key, const Value& value) {
+    if (!is_json()) return;
+    name(key);
+    element(value);
+  }
+  void begin_array(std::string_view key);
+  void element(uint64_t value);
+  void element(std::string_view value);
+  void end_array();
+  // Continues the object on the next line, indented, as text. Prints nothing in JSON.
+  void continue_line() { text("\n    "); }
+
+ private:
+  void open(char bracket);
+  void close(char bracket);
+  void separate();
+  void break_line();
+  void name(std::string_view key);
+  void quote(std::string_view value);
+
+  const Form form_;
+  std::string& out_;
+  unsigned depth_ = 0;
+  bool needs_comma_ = false;
+};
 
 // One object as `rdma` prints it: its device or port, then names and values in iproute2's order. A Row must
 // not outlive the Link from which it was made.
@@ -103,6 +141,10 @@ class Row {
   // Whether each filter matches a field of the row, except "dev" and "link", which the caller has applied.
   bool passes(const Filters& filters) const;
   void print(Printer& printer) const;
+  // Prints the row if it passes the filters.
+  void print(Printer& printer, const Filters& filters) const {
+    if (passes(filters)) print(printer);
+  }
 
  private:
   enum class Form : uint8_t { kNumber, kText, kHex, kOnOff, kList };
@@ -120,7 +162,7 @@ class Row {
     fields_.push_back(std::move(field));
     return *this;
   }
-  static bool passes(const Field& field, const Filters::Filter& filter);
+  static bool passes(const Field& field, const Filter& filter);
   static void print(const Field& field, Printer& printer);
   void print_owner(Printer& printer) const;
 
@@ -129,16 +171,6 @@ class Row {
   const bool has_port_;
   std::vector<Field> fields_;
 };
-
-// Return the objects of the device `link` as rows, in the order of their slots. qp_rows() and cm_id_rows()
-// return those of `port`. A `port` of 0 selects objects without a port, and QPs whose port is unknown.
-std::vector<Row> qp_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
-std::vector<Row> cm_id_rows(const control::AgentStatus& status, const control::Link& link, uint32_t port);
-std::vector<Row> cq_rows(const control::AgentStatus& status, const control::Link& link);
-std::vector<Row> mr_rows(const control::AgentStatus& status, const control::Link& link);
-std::vector<Row> pd_rows(const control::AgentStatus& status, const control::Link& link);
-std::vector<Row> context_rows(const control::AgentStatus& status, const control::Link& link);
-std::vector<Row> srq_rows(const control::AgentStatus& status, const control::Link& link);
 
 // Returns iproute2's name for an enum ibv_qp_type, such as "RC", or "UNKNOWN".
 const char* qp_type_text(uint32_t type);

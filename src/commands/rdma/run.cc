@@ -6,8 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <istream>
-#include <optional>
+#include <map>
 #include <utility>
 
 #include <getopt.h>
@@ -15,7 +14,6 @@
 #include "commands/rdma/command.h"
 
 namespace verbena::commands::rdma {
-
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
@@ -35,27 +33,6 @@ tl::expected<std::vector<std::string>, std::string> split(const std::string& lin
   }
   return words;
 }
-
-}  // namespace
-
-bool BatchLine::read(std::istream& lines) {
-  std::string whole;
-  for (std::string part; std::getline(lines, part);) {
-    ++number_;
-    part.erase(std::min(part.find('#'), part.size()));
-    const bool goes_on = part.ends_with('\\');
-    if (goes_on) part.pop_back();
-    whole += part;
-    if (goes_on) continue;
-    words_ = split(whole);
-    return true;
-  }
-  if (whole.empty()) return false;
-  words_ = tl::unexpected(std::string("Missing continuation line"));
-  return true;
-}
-
-namespace {
 
 struct Settings : Options {
   std::optional<std::string> batch;
@@ -83,9 +60,15 @@ constexpr option kLongOptions[] = {
 bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer) {
   bool json = false;
   bool pretty = false;
+  const std::map<int, bool*> flags = {
+      {'d', &settings.details}, {'r', &settings.raw}, {'p', &pretty}, {'j', &json}, {'f', &settings.force}};
   const int argc = static_cast<int>(argv.size()) - 1;
   optind = 0;  // makes getopt_long() start over
   for (int option; (option = ::getopt_long(argc, argv.data(), ":Vhdropjfb:", kLongOptions, nullptr)) >= 0;) {
+    if (const auto flag = flags.find(option); flag != flags.end()) {
+      *flag->second = true;
+      continue;
+    }
     switch (option) {
       case 'V':
         answer.out += verbena::format("{} utility, verbena-{}\n", settings.program, VERBENA_VERSION);
@@ -93,21 +76,6 @@ bool parse_options(std::vector<char*>& argv, Settings& settings, Answer& answer)
       case 'h':
         add_usage(answer, settings.program);
         return false;
-      case 'd':
-        settings.details = true;
-        break;
-      case 'r':
-        settings.raw = true;
-        break;
-      case 'p':
-        pretty = true;
-        break;
-      case 'j':
-        json = true;
-        break;
-      case 'f':
-        settings.force = true;
-        break;
       case 'b':
         settings.batch = optarg;
         break;
@@ -175,6 +143,23 @@ int carry_out_batch(const Settings& settings, System& system, Answer& answer, co
 }
 
 }  // namespace
+
+bool BatchLine::read(std::istream& lines) {
+  std::string whole;
+  for (std::string part; std::getline(lines, part);) {
+    ++number_;
+    part.erase(std::min(part.find('#'), part.size()));
+    const bool goes_on = part.ends_with('\\');
+    if (goes_on) part.pop_back();
+    whole += part;
+    if (goes_on) continue;
+    words_ = split(whole);
+    return true;
+  }
+  if (whole.empty()) return false;
+  words_ = tl::unexpected(std::string("Missing continuation line"));
+  return true;
+}
 
 Answer run(const std::vector<std::string>& words, System& system, const Flush& flush) {
   Answer answer;

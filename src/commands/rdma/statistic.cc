@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma statistic: shows counters of ports and QPs, and lists memory regions.
-#include <array>
 #include <cerrno>
-#include <cstdlib>
 
 #include "commands/rdma/command.h"
-#include "commands/rdma/row.h"
 #include "control/model/device_counters.h"
 
 namespace verbena::commands::rdma {
@@ -14,7 +11,7 @@ namespace {
 using control::LinkStatus;
 
 int help(Command& command) {
-  command.say(verbena::format(
+  return command.say_usage(
       "Usage: {0} [ OPTIONS ] statistic {{ COMMAND | help }}\n"
       "       {0} statistic [ show ] [ link [ DEV/PORT_INDEX ] ]\n"
       "       {0} statistic qp [ show ] [ link [ DEV/PORT_INDEX ] [ FILTER-NAME FILTER-VALUE ] ]\n"
@@ -23,9 +20,7 @@ int help(Command& command) {
       "       {0} statistic mr\n"
       "       {0} statistic mode [ supported ] [ link [ DEV/PORT_INDEX ] ]\n"
       "where  FILTER-NAME: = {{ cntn | lqpn | pid | qp-type }}\n"
-      "Each QP has a counter of its own, always; its number is the QP's.\n",
-      command.options().program));
-  return Command::kDone;
+      "Each QP has a counter of its own, always; its number is the QP's.\n");
 }
 
 int help_and_fail(Command& command) {
@@ -64,21 +59,10 @@ int show_ports(Command& command) {
 // ---- regions
 
 int show_regions(Command& command) {
-  static constexpr auto kNames = std::to_array<FilterName>({{"mrn", true}});
-  Filters filters;
-  if (const int result = take_filters(command, kNames, filters); result != 0) return result;
-  return for_devices(command, [&](const LinkStatus& device) {
-    for (const control::SlotStatus& slot : command.status()->slots) {
-      for (const control::ObjectNumbers& object : slot.objects) {
-        if (object.kind != protocol::ObjectKind::kMr || object.device_index != device.link.device_index)
-          continue;
-        Row row = Row::of_device(device.link);
-        row.add("mrn", object.number);
-        if (row.passes(filters)) row.print(command.printer());
-      }
-    }
-    return Command::kDone;
-  });
+  static constexpr std::string_view kNames[] = {"mrn"};
+  const auto add = [](Row& row, const control::AgentStatus&, const control::SlotStatus&,
+                      const control::ObjectNumbers& region) { row.add("mrn", region.number); };
+  return of_devices(kNames, protocol::ObjectKind::kMr, add)(command);
 }
 
 int show(Command& command) {
@@ -118,11 +102,10 @@ void show_qp(Command& command, const LinkStatus& device, const control::SlotStat
 }
 
 int show_qps(Command& command) {
-  static constexpr auto kNames = std::to_array<FilterName>(
-      {{"cntn", true}, {"lqpn", true}, {"pid", true}, {"qp-type", false}, {"optional-counters", false}});
+  static constexpr std::string_view kNames[] = {"cntn", "lqpn", "pid", "qp-type", "optional-counters"};
   return for_ports(command, false, [&](const LinkStatus& device, uint32_t port) {
     if (port == 0) return Command::kDone;
-    const auto filters = Filters::parse(command.words(), kNames);
+    const auto filters = parse_filters(command.words(), kNames);
     if (!filters) return command.complain(filters.error());
     for (const control::SlotStatus& slot : command.status()->slots) {
       for (const control::QpNumbers& qp : slot.qps) {
@@ -179,10 +162,9 @@ int set_qps(Command& command) {
 int bind_qps(Command& command) {
   const auto bind_link = [](Command& of) {
     return for_ports(of, true, [&](const LinkStatus&, uint32_t) {
-      static constexpr auto kNames =
-          std::to_array<FilterName>({{"cntn", true}, {"lqpn", true}, {"pid", true}});
+      static constexpr std::string_view kNames[] = {"cntn", "lqpn", "pid"};
       if (of.words().empty()) return help_and_fail(of);
-      const auto filters = Filters::parse(of.words(), kNames);
+      const auto filters = parse_filters(of.words(), kNames);
       return filters ? refuse_counting(of) : of.complain(filters.error());
     });
   };

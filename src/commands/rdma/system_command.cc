@@ -8,20 +8,16 @@ namespace verbena::commands::rdma {
 namespace {
 
 int help(Command& command) {
-  command.say(
-      verbena::format("Usage: {0} system show [ netns ]\n"
-                      "       {0} system set netns {{ shared | exclusive }}\n",
-                      command.options().program));
-  return Command::kDone;
+  return command.say_usage(
+      "Usage: {0} system show [ netns ]\n"
+      "       {0} system set netns {{ shared | exclusive }}\n");
 }
 
 int set_help(Command& command) {
-  command.say(
-      verbena::format("Usage: {} system set [PARAM] value\n"
-                      "            system set netns {{ shared | exclusive }}\n"
-                      "            system set privileged-qkey {{ on | off }}\n",
-                      command.options().program));
-  return Command::kDone;
+  return command.say_usage(
+      "Usage: {} system set [PARAM] value\n"
+      "            system set netns {{ shared | exclusive }}\n"
+      "            system set privileged-qkey {{ on | off }}\n");
 }
 
 // Devices belong to one network namespace ("exclusive"). fork() is safe ("copy-on-fork on").

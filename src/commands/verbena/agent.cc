@@ -3,9 +3,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <sys/prctl.h>
@@ -14,7 +11,7 @@
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
 #include "commands/verbena/installation.h"
-#include "commands/verbena/metrics_server.h"
+#include "commands/verbena/metrics.h"
 #include "commands/verbena/report.h"
 
 namespace verbena::commands {
@@ -57,13 +54,9 @@ bool start_metrics(const std::string& where) {
 
 int exec_agent(const std::string& only_user, bool no_discovery, const std::string& metrics) {
   const auto installation = Installation::of_this_program();
-  if (!installation) {
-    complain_of_no_installation();
-    return kFailed;
-  }
+  if (!installation) return complain_of_no_installation();
   if (installation->agent.empty()) {
-    complain("verbena-agent is not beside this program: is it copied out of its installation?");
-    return kFailed;
+    return complain("verbena-agent is not beside this program: is it copied out of its installation?");
   }
   if (!metrics.empty() && !start_metrics(metrics)) return kFailed;
   // A user who starts an agent in the foreground wants to see what it does.
@@ -77,8 +70,7 @@ int exec_agent(const std::string& only_user, bool no_discovery, const std::strin
   if (no_discovery) arguments.push_back(alone.data());
   arguments.push_back(nullptr);
   execv(program.c_str(), arguments.data());
-  complain("cannot run '{}': {}", program, std::strerror(errno));
-  return kFailed;
+  return complain("cannot run '{}': {}", program, std::strerror(errno));
 }
 
 }  // namespace

@@ -4,10 +4,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
@@ -73,24 +69,6 @@ struct CaptureWish {
   uint64_t seconds = 0;  // 0: until a signal
 };
 
-// The destination of a capture: a file, or standard output if its name is "-".
-class CaptureOutput {
- public:
-  // Opens `file` for writing and empties it. Makes this user's file readable for this user only, since a
-  // capture holds the data that programs send. Fails with EPERM if another user's file, pipe or link is
-  // there, and with EISDIR for a directory. Also fails with EISDIR for "-" if standard output is a terminal,
-  // which cannot show binary data.
-  static Result<CaptureOutput> open(const std::string& file);
-
-  // Writes all bytes. Fails with EPIPE if the reader of the pipe has closed it.
-  Result<void> write(ConstBytes bytes);
-  int fd() const { return fd_.get(); }
-
- private:
-  explicit CaptureOutput(UniqueFd fd) : fd_(std::move(fd)) {}
-  UniqueFd fd_;
-};
-
 bool is_trusted(const struct stat& file) {
   return file.st_uid == ::geteuid() || file.st_uid == 0;
 }
@@ -119,39 +97,27 @@ Result<UniqueFd> open_what_is_there(const UniqueFd& found, const std::string& fi
   return opened;
 }
 
-Result<CaptureOutput> CaptureOutput::open(const std::string& file) {
-  if (file == "-") {
-    if (::isatty(STDOUT_FILENO) != 0) return fail(EISDIR);
-    UniqueFd copy(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
-    if (!copy) return fail(errno);
-    return CaptureOutput(std::move(copy));
-  }
-  const UniqueFd found(::open(file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!found && errno != ENOENT) return fail(errno);
-  if (!found) {
-    UniqueFd made = open_at(file, O_EXCL);
-    if (!made) return fail(errno);
-    return CaptureOutput(std::move(made));
-  }
-  auto opened = open_what_is_there(found, file);
-  if (!opened) return tl::unexpected(opened.error());
-  return CaptureOutput(std::move(*opened));
-}
-
-Result<void> CaptureOutput::write(ConstBytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(fd_.get(), bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return fail(errno);
-    bytes = bytes.subspan(static_cast<size_t>(put));
-  }
-  return {};
+// Opens the destination of a capture: a file, or standard output if its name is "-". Empties the file. Makes
+// this user's file readable for this user only, since a capture holds the data that programs send. Fails with
+// EPERM if another user's file, pipe or link is there, and with EISDIR for a directory. Also fails with
+// EISDIR for "-" if standard output is a terminal, which cannot show binary data.
+Result<UniqueFd> open_output(const std::string& file) {
+  const bool is_standard_output = file == "-";
+  if (is_standard_output && ::isatty(STDOUT_FILENO) != 0) return fail(EISDIR);
+  UniqueFd found(is_standard_output ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                    : ::open(file.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (found && is_standard_output) return found;
+  if (found) return open_what_is_there(found, file);
+  if (is_standard_output || errno != ENOENT) return fail(errno);
+  UniqueFd made = open_at(file, O_EXCL);
+  if (!made) return fail(errno);
+  return made;
 }
 
 // One run of the command, once the agent is connected.
 class Capture {
  public:
-  Capture(const CaptureWish& wish, CaptureClient& client, CaptureOutput output)
+  Capture(const CaptureWish& wish, CaptureClient& client, UniqueFd output)
       : wish_(wish),
         client_(client),
         output_(std::move(output)),
@@ -168,7 +134,7 @@ class Capture {
 
   const CaptureWish& wish_;
   CaptureClient& client_;
-  CaptureOutput output_;
+  const UniqueFd output_;
   CaptureLinks links_;
   Recorder recorder_;
   const EndSignals signals_;
@@ -211,18 +177,24 @@ bool Capture::take_news(TimePoint now) {
 // Writes pending bytes to the output. False: the output takes no more.
 bool Capture::write_out() {
   for (const std::string& text : recorder_.take_complaints()) complain("{}", printable(text));
-  const auto written = output_.write(recorder_.writer().pending());
-  recorder_.writer().clear();
-  if (!written && written.error().code != EPIPE) {
-    failure_ = verbena::format("cannot write '{}': {}; what was written until then can be read", wish_.file,
-                               std::strerror(written.error().code));
+  ConstBytes bytes = recorder_.writer().pending();
+  int error = 0;
+  while (!bytes.empty() && error == 0) {
+    const ssize_t put = ::write(output_.get(), bytes.data(), bytes.size());
+    if (put >= 0) bytes = bytes.subspan(static_cast<size_t>(put));
+    if (put < 0 && errno != EINTR) error = errno;
   }
-  return written.has_value();
+  recorder_.writer().clear();
+  if (error != 0 && error != EPIPE) {
+    failure_ = verbena::format("cannot write '{}': {}; what was written until then can be read", wish_.file,
+                               std::strerror(error));
+  }
+  return error == 0;
 }
 
 // Sleeps for `duration`. False: a signal asks to stop, or the reader of the output has gone.
 bool Capture::pause(Duration duration) {
-  pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {output_.fd(), 0, 0}};
+  pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {output_.get(), 0, 0}};
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   ::poll(entries, 2, static_cast<int>(ms));
   return entries[0].revents == 0 && (entries[1].revents & POLLERR) == 0;
@@ -269,8 +241,7 @@ int Capture::run() {
         "no process sent through shared memory meanwhile; traffic on the wire: tcpdump -i any udp port 4791");
   }
   if (!failure_) return kDone;
-  complain("{}", *failure_);
-  return kFailed;
+  return complain("{}", *failure_);
 }
 
 std::string why_not_opened(const std::string& file, int error) {
@@ -286,28 +257,25 @@ std::string why_not_opened(const std::string& file, int error) {
 
 // Runs `verbena capture`. Truncates an existing file only after all other checks have passed.
 int capture(const CaptureWish& wish) {
-  control::ConnectOptions options;
-  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
   if (wish.choice.pid != 0 && ::kill(wish.choice.pid, 0) != 0 && errno == ESRCH) {
     complain("warning: --pid: there is no process {} here; 'verbena status' lists those that use Verbena",
              wish.choice.pid);
   }
-  const auto client = CaptureClient::connect(options);
+  const auto client = CaptureClient::connect(start_installed_agent());
   if (!client) return report(client.error());
   if (const std::string& name = wish.choice.link; !name.empty()) {
     const auto links = (*client)->links();
     if (!links) return report(links.error());
     if (std::ranges::find(*links, name, &control::Link::name) == links->end()) {
-      complain("no link '{}'; 'verbena link show' lists the links", printable(name));
-      return kFailed;
+      return complain("no link '{}'; 'verbena link show' lists the links", printable(name));
     }
   }
   const auto started = (*client)->start(wish.choice.payload_snap_bytes());
   if (!started) return report(started.error());
-  auto output = CaptureOutput::open(wish.file);
+  auto output = open_output(wish.file);
   if (!output) {
-    complain("cannot write '{}': {}", printable(wish.file), why_not_opened(wish.file, output.error().code));
-    return kFailed;
+    return complain("cannot write '{}': {}", printable(wish.file),
+                    why_not_opened(wish.file, output.error().code));
   }
   return Capture(wish, **client, std::move(*output)).run();
 }

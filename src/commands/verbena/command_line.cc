@@ -7,10 +7,6 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -76,8 +72,7 @@ int complain_of_usage(const std::string& what, const std::string& command) {
 
 // Reports a failed write to standard output, by errno. Returns kFailed.
 int complain_of_output() {
-  complain("cannot write the answer to standard output: {}", std::strerror(errno));
-  return kFailed;
+  return complain("cannot write the answer to standard output: {}", std::strerror(errno));
 }
 
 // Adds `help` to the list of commands. words_for_help() handles it.
@@ -107,16 +102,10 @@ int run_command_line(int argc, char** argv) {
   int status = kDone;
   Words words;
   add_run(verbena, words.program, status);
-  add_link(verbena, status);
-  add_status(verbena, status);
-  add_capture(verbena, status);
-  add_agent(verbena, status);
-  add_doctor(verbena, status);
-  add_explain(verbena, status);
-  add_system(verbena, status);
-  add_metrics(verbena, status);
-  add_top(verbena, status);
-  add_trace(verbena, status);
+  for (const auto add : {add_link, add_status, add_capture, add_agent, add_doctor, add_explain, add_system,
+                         add_metrics, add_top, add_trace}) {
+    add(verbena, status);
+  }
   add_help(verbena);
   words = cut_words(wants_help ? words_for_help(verbena, arguments) : std::move(arguments));
   if (const auto wrong = unknown_command(verbena, words.ours)) {
@@ -132,8 +121,7 @@ int run_command_line(int argc, char** argv) {
     return complain_of_usage(what_is_wrong(verbena, error), reached(verbena));
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) return complain_of_output();
-    complain("{}", error.what());
-    return kFailed;
+    return complain("{}", error.what());
   }
   if (std::fflush(stdout) != 0 && status == kDone) return complain_of_output();
   return status;

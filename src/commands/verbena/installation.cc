@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/verbena/installation.h"
 
-#include <array>
-#include <filesystem>
 #include <set>
 #include <system_error>
 
@@ -11,7 +9,6 @@
 #include "control/model/agent_process.h"
 
 namespace verbena::commands {
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,6 +26,26 @@ fs::path if_there(const fs::path& file) {
   std::error_code ignored;
   return fs::exists(file, ignored) ? file : fs::path();
 }
+
+// Checks files recursively. Visits each folder once, even if several links lead to it.
+class Search {
+ public:
+  std::optional<paths::Changeable> look_at(const fs::path& path) {
+    if (auto found = paths::find_changeable(path)) return found;
+    std::error_code error;
+    const fs::path folder = fs::canonical(path, error);
+    if (error || !fs::is_directory(folder, error) || !visited_.insert(folder).second) return std::nullopt;
+    fs::directory_iterator entry(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      if (auto found = look_at(entry->path())) return found;
+    }
+    if (error) return paths::Changeable{folder, error.value()};
+    return std::nullopt;
+  }
+
+ private:
+  std::set<fs::path> visited_;
+};
 
 }  // namespace
 
@@ -68,11 +85,17 @@ std::optional<Installation> Installation::of_this_program() {
   return find(program);
 }
 
-void complain_of_no_installation() {
+int complain_of_no_installation() {
   const char* missing = paths::missing_system_file();
-  complain("{}", missing != nullptr ? missing
-                                    : "no libibverbs.so.1 of Verbena's beside this program: is it copied out "
-                                      "of its installation?");
+  return complain("{}", missing != nullptr
+                            ? missing
+                            : "no libibverbs.so.1 of Verbena's beside this program: is it copied out "
+                              "of its installation?");
+}
+
+control::ConnectOptions start_installed_agent() {
+  const auto installation = Installation::of_this_program();
+  return {.start_agent = true, .agent_program = installation ? installation->agent.string() : ""};
 }
 
 fs::path Installation::program(const std::string& name) const {
@@ -83,32 +106,6 @@ fs::path Installation::program(const std::string& name) const {
   const fs::path file = programs / name;
   return fs::is_regular_file(file, ignored) ? file : fs::path();
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-// Checks files recursively. Visits each folder once, even if several links lead to it.
-class Search {
- public:
-  std::optional<paths::Changeable> look_at(const fs::path& path) {
-    if (auto found = paths::find_changeable(path)) return found;
-    std::error_code error;
-    const fs::path folder = fs::canonical(path, error);
-    if (error || !fs::is_directory(folder, error) || !visited_.insert(folder).second) return std::nullopt;
-    fs::directory_iterator entry(folder, error);
-    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      if (auto found = look_at(entry->path())) return found;
-    }
-    if (error) return paths::Changeable{folder, error.value()};
-    return std::nullopt;
-  }
-
- private:
-  std::set<fs::path> visited_;
-};
-
-}  // namespace
 
 std::optional<paths::Changeable> find_changeable_file(const Installation& installation) {
   Search search;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/paths/root_only.h"
+#include "control/client/agent_connection.h"
 
 namespace verbena::commands {
 
@@ -31,8 +32,12 @@ struct Installation {
   std::filesystem::path program(const std::string& name) const;
 };
 
-// Prints to standard error why of_this_program() has found no installation.
-void complain_of_no_installation();
+// Prints to standard error why of_this_program() has found no installation. Returns kFailed.
+int complain_of_no_installation();
+
+// Returns options for connecting to the agent. If none runs, the one of this program's installation is
+// started.
+control::ConnectOptions start_installed_agent();
 
 // Finds a file of Verbena that users other than root can change; nullopt if there is none. `verbena system
 // on` calls it, since root's programs then load these files. Checks the agent, preloads, commands, and

@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -32,9 +29,7 @@ constexpr const char* kLinkExamples =
 // Calls `request` with a connection to the agent, which it starts if none runs.
 template <class Request>
 int with_agent(Request request) {
-  control::ConnectOptions options;
-  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
-  const auto admin = control::Admin::connect(options);
+  const auto admin = control::Admin::connect(start_installed_agent());
   return admin ? request(**admin) : report(admin.error());
 }
 

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
+
+#include "commands/verbena/metrics.h"
 
 #include <CLI/CLI.hpp>
 
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
-#include "commands/verbena/metrics_server.h"
-#include "commands/verbena/metrics_text.h"
 #include "commands/verbena/report.h"
 #include "control/client/command_client.h"
 
@@ -55,10 +51,7 @@ int print_once() {
 
 int listen(const std::string& where) {
   auto listener = listen_at(where);
-  if (!listener) {
-    complain("{}", listener.error());
-    return kFailed;
-  }
+  if (!listener) return complain("{}", listener.error());
   serve_metrics(std::move(*listener));
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/metrics_server.h"
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -13,7 +11,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,9 +18,9 @@
 #include "agent/sessions/session_reply.h"
 #include "base/format.h"
 #include "base/paths/users.h"
+#include "commands/verbena/metrics.h"
 
 namespace verbena::commands {
-
 namespace {
 
 struct Status {
@@ -63,74 +60,12 @@ HttpVerdict judge_line(std::string_view line) {
   return {.status = target == "/metrics" || target == "/" ? 200 : 404, .wants_body = method == "GET"};
 }
 
-}  // namespace
-
-std::optional<HttpVerdict> judge_request(std::string_view received) {
-  const size_t end = std::min(received.find("\r\n\r\n"), received.find("\n\n"));
-  if (end == std::string_view::npos) {
-    if (received.size() < kMaxRequestBytes) return std::nullopt;
-    return HttpVerdict{.status = 431};
-  }
-  return judge_line(received.substr(0, received.find_first_of("\r\n")));
-}
-
-std::string http_answer(const HttpVerdict& verdict, std::string_view metrics) {
-  const std::string body =
-      verdict.status == 200 ? std::string(metrics) : verbena::format("{}\n", reason_of(verdict.status));
-  const std::string head = verbena::format(
-      "HTTP/1.1 {} {}\r\n"
-      "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-      "Content-Length: {}\r\n"
-      "{}Connection: close\r\n\r\n",
-      verdict.status, reason_of(verdict.status), body.size(),
-      verdict.status == 405 ? "Allow: GET, HEAD\r\n" : "");
-  return verdict.wants_body ? head + body : head;
-}
-
-namespace {
-
 constexpr size_t kNetworkBytes = 8;  // of an IPv6 address: the part that one host may own
 constexpr unsigned kLoopback = 127;
 
 std::string source_of_ipv4(uint32_t address) {
   return address >> 24 == kLoopback ? "loopback" : verbena::format("{:08x}", address);
 }
-
-}  // namespace
-
-std::string source_of(const ucred& peer) {
-  return verbena::format("user {}", peer.uid);
-}
-
-std::string source_of(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    return source_of_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
-  }
-  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  if (IN6_IS_ADDR_V4MAPPED(&ipv6)) {
-    uint32_t ipv4;
-    std::memcpy(&ipv4, &ipv6.s6_addr[12], sizeof ipv4);
-    return source_of_ipv4(ntohl(ipv4));
-  }
-  if (IN6_IS_ADDR_LOOPBACK(&ipv6)) return "loopback";
-  std::string network = "network ";
-  return network.append(reinterpret_cast<const char*>(ipv6.s6_addr), kNetworkBytes);
-}
-
-std::optional<MetricsReader> reader_at(int connected_socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  if (::getpeername(connected_socket, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    return std::nullopt;
-  if (address.ss_family != AF_UNIX) return MetricsReader{source_of(address), false};
-  ucred peer{};
-  length = sizeof peer;
-  if (::getsockopt(connected_socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
-  const paths::PeerProcess reader{.pid = peer.pid, .shown = peer.uid, .socket = connected_socket};
-  return MetricsReader{source_of(peer), agent::sees_all(peer.uid) && paths::has_number(reader)};
-}
-
-namespace {
 
 constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 constexpr int kBacklog = 128;
@@ -221,6 +156,60 @@ int milliseconds(Duration time) {
 }
 
 }  // namespace
+
+std::optional<HttpVerdict> judge_request(std::string_view received) {
+  const size_t end = std::min(received.find("\r\n\r\n"), received.find("\n\n"));
+  if (end == std::string_view::npos) {
+    if (received.size() < kMaxRequestBytes) return std::nullopt;
+    return HttpVerdict{.status = 431};
+  }
+  return judge_line(received.substr(0, received.find_first_of("\r\n")));
+}
+
+std::string http_answer(const HttpVerdict& verdict, std::string_view metrics) {
+  const std::string body =
+      verdict.status == 200 ? std::string(metrics) : verbena::format("{}\n", reason_of(verdict.status));
+  const std::string head = verbena::format(
+      "HTTP/1.1 {} {}\r\n"
+      "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+      "Content-Length: {}\r\n"
+      "{}Connection: close\r\n\r\n",
+      verdict.status, reason_of(verdict.status), body.size(),
+      verdict.status == 405 ? "Allow: GET, HEAD\r\n" : "");
+  return verdict.wants_body ? head + body : head;
+}
+
+std::string source_of(const ucred& peer) {
+  return verbena::format("user {}", peer.uid);
+}
+
+std::string source_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return source_of_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
+  }
+  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&ipv6)) {
+    uint32_t ipv4;
+    std::memcpy(&ipv4, &ipv6.s6_addr[12], sizeof ipv4);
+    return source_of_ipv4(ntohl(ipv4));
+  }
+  if (IN6_IS_ADDR_LOOPBACK(&ipv6)) return "loopback";
+  std::string network = "network ";
+  return network.append(reinterpret_cast<const char*>(ipv6.s6_addr), kNetworkBytes);
+}
+
+std::optional<MetricsReader> reader_at(int connected_socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getpeername(connected_socket, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return std::nullopt;
+  if (address.ss_family != AF_UNIX) return MetricsReader{source_of(address), false};
+  ucred peer{};
+  length = sizeof peer;
+  if (::getsockopt(connected_socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  const paths::PeerProcess reader{.pid = peer.pid, .shown = peer.uid, .socket = connected_socket};
+  return MetricsReader{source_of(peer), agent::sees_all(peer.uid) && paths::has_number(reader)};
+}
 
 tl::expected<UniqueFd, std::string> listen_at(const std::string& where) {
   constexpr std::string_view kUnix = "unix:";

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/verbena/metrics_text.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
-#include <string_view>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include <unistd.h>
 
 #include "adapter/net/port.h"
 #include "base/format.h"
+#include "commands/verbena/metrics.h"
 #include "commands/verbena/names.h"
-#include "commands/verbena/process_status.h"
+#include "commands/verbena/status_output.h"
 #include "management/cm/messages.h"
 #include "management/cm/parameters.h"
 

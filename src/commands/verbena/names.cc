@@ -2,6 +2,7 @@
 #include "commands/verbena/names.h"
 
 #include <array>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -9,42 +10,24 @@
 
 #include "adapter/queues/status_words.h"
 #include "base/format.h"
-#include "base/text.h"
 #include "control/model/link.h"
 
 namespace verbena::commands {
 namespace {
 
-struct Name {
-  uint32_t number;
-  std::string_view text;
-};
-
-constexpr std::array kTypes = {
-    Name{IBV_QPT_RC, "RC"},
-    Name{IBV_QPT_UC, "UC"},
-    Name{IBV_QPT_UD, "UD"},
-    Name{IBV_QPT_RAW_PACKET, "RAW_PACKET"},
-    Name{IBV_QPT_XRC_SEND, "XRC_SEND"},
-    Name{IBV_QPT_XRC_RECV, "XRC_RECV"},
+constexpr std::pair<uint32_t, const char*> kTypes[] = {
+    {IBV_QPT_RC, "RC"},
+    {IBV_QPT_UC, "UC"},
+    {IBV_QPT_UD, "UD"},
+    {IBV_QPT_RAW_PACKET, "RAW_PACKET"},
+    {IBV_QPT_XRC_SEND, "XRC_SEND"},
+    {IBV_QPT_XRC_RECV, "XRC_RECV"},
 };
 constexpr std::array<std::string_view, protocol::kPortFirstDropReason> kPortCounters = {
     "sent_packets", "sent_bytes", "received_packets", "received_bytes", "send_errors",
 };
 
-template <size_t N>
-std::string find_name(const std::array<Name, N>& names, uint32_t number) {
-  for (const Name& name : names) {
-    if (name.number == number) return std::string(name.text);
-  }
-  return verbena::format("unknown({})", number);
-}
-
-struct WayNames {
-  std::string_view name;
-  std::string_view why;
-};
-constexpr WayNames kWays[protocol::kQpWays] = {
+constexpr PeerMemory kWays[protocol::kQpWays] = {
     {"", ""},  // the QP uses the wire
     {"", ""},
     {"reached", ""},
@@ -57,7 +40,10 @@ constexpr WayNames kWays[protocol::kQpWays] = {
 }  // namespace
 
 std::string qp_type_name(uint32_t type) {
-  return find_name(kTypes, type);
+  for (const auto& [known, name] : kTypes) {
+    if (known == type) return name;
+  }
+  return verbena::format("unknown({})", type);
 }
 
 std::string qp_state_name(uint32_t state) {
@@ -98,12 +84,8 @@ std::string_view link_state(const control::Link& link) {
   return link.is_active() ? "ACTIVE" : "DOWN";
 }
 
-std::string_view peer_memory_name(protocol::QpWay way) {
-  return kWays[static_cast<size_t>(way)].name;
-}
-
-std::string_view why_unreached(protocol::QpWay way) {
-  return kWays[static_cast<size_t>(way)].why;
+const PeerMemory& peer_memory_of(protocol::QpWay way) {
+  return kWays[static_cast<size_t>(way)];
 }
 
 std::string link_name_of(const control::AgentStatus& status, const control::QpNumbers& qp) {

@@ -29,11 +29,14 @@ std::string mac_as_text(const control::Link& link);
 uint32_t active_mtu(const control::Link& link);          // the port's largest path MTU, in bytes
 std::string_view link_state(const control::Link& link);  // "ACTIVE" or "DOWN"
 
-// Return whether a QP's one-sided requests are executed directly in the peer's memory, and why not.
-// peer_memory_name() is for JSON: "reached", a reason such as "forbidden", or empty if the QP uses the wire
-// or the answer is not known yet. why_unreached() is the reason as text for people; empty if there is none.
-std::string_view peer_memory_name(protocol::QpWay way);
-std::string_view why_unreached(protocol::QpWay way);
+// Whether a QP's one-sided requests are executed directly in the peer's memory, and why not.
+struct PeerMemory {
+  // For JSON: "reached", a reason such as "forbidden", or empty if the QP uses the wire or the answer is not
+  // known yet.
+  std::string_view name;
+  std::string_view why;  // the reason as text for people; empty if there is none
+};
+const PeerMemory& peer_memory_of(protocol::QpWay way);
 
 // Returns the name of a QP's link, or "-" if the link is gone.
 std::string link_name_of(const control::AgentStatus& status, const control::QpNumbers& qp);

@@ -13,6 +13,10 @@ namespace verbena::commands {
 // The search path that execvp(3) uses when PATH is unset or empty.
 inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
+// Splits a list, such as a search path, at any of `separators`. Keeps empty items: in a search path they mean
+// the working directory. An empty list has no items.
+std::vector<std::string> split(std::string_view list, const char* separators);
+
 // Returns the file that execvp(3) would run for `name`. Returns an empty path if PATH has none.
 std::filesystem::path find_program(const std::string& name);
 

@@ -9,17 +9,40 @@
 
 #include "base/format.h"
 #include "control/model/agent_status.h"
-#include "observe/capture/frame_builder.h"
 #include "wire/ethernet/steering.h"
 #include "wire/roce/ip_header.h"
 
 namespace verbena::commands {
-
 namespace {
 
 constexpr Duration kHolds = std::chrono::seconds(1);
 // Limits how often the page is read: packets with invalid QPNs must not cause a read each.
 constexpr Duration kReadInterval = std::chrono::milliseconds(20);
+
+constexpr Duration kRefreshInterval = std::chrono::seconds(1);
+
+using capture::PcapngWriter;
+using capture::Record;
+
+constexpr uint64_t kMaxAtOnce = 1024;
+constexpr size_t kMaxComments = 65'536;
+constexpr uint32_t kLeastHeaders =
+    ethernet::kHeaderBytes + roce::kIpv4HeaderBytes + roce::kUdpHeaderBytes + roce::kBthBytes;
+// The range of UDP source ports, as Verbena's sockets use it: one for each pair of slots
+// (adapter/net/udp/send_sockets.h).
+constexpr uint16_t kFirstPort = 0xc000;
+constexpr uint32_t kPorts = 0x4000;
+
+capture::WallTime wall_minus_monotonic() {
+  timespec wall{};
+  ::clock_gettime(CLOCK_REALTIME, &wall);
+  const auto since_1970 = std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec);
+  return since_1970 - MonotonicClock::now().time_since_epoch();
+}
+
+uint16_t port_between(uint32_t from_slot, uint32_t to_slot) {
+  return static_cast<uint16_t>(kFirstPort + (from_slot * 131 + to_slot) % kPorts);
+}
 
 }  // namespace
 
@@ -46,12 +69,6 @@ roce::Qpn SendingQps::that_sends_to(roce::Qpn destination, TimePoint now) {
   if (read_at_ == TimePoint::min() || now - read_at_ >= kReadInterval) refresh(now);
   return find();
 }
-
-namespace {
-
-constexpr Duration kRefreshInterval = std::chrono::seconds(1);
-
-}  // namespace
 
 void CaptureLinks::refresh(TimePoint now) {
   if (now < next_refresh_) return;
@@ -86,33 +103,6 @@ bool CaptureLinks::is_on(const std::string& link, const roce::Path& path, TimePo
     return owner != nullptr && std::ranges::find(owner->links, link) != owner->links.end();
   });
 }
-
-namespace {
-
-using capture::PcapngWriter;
-using capture::Record;
-
-constexpr uint64_t kMaxAtOnce = 1024;
-constexpr size_t kMaxComments = 65'536;
-constexpr uint32_t kLeastHeaders =
-    ethernet::kHeaderBytes + roce::kIpv4HeaderBytes + roce::kUdpHeaderBytes + roce::kBthBytes;
-// The range of UDP source ports, as Verbena's sockets use it: one for each pair of slots
-// (adapter/net/udp/send_sockets.h).
-constexpr uint16_t kFirstPort = 0xc000;
-constexpr uint32_t kPorts = 0x4000;
-
-capture::WallTime wall_minus_monotonic() {
-  timespec wall{};
-  ::clock_gettime(CLOCK_REALTIME, &wall);
-  const auto since_1970 = std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec);
-  return since_1970 - MonotonicClock::now().time_since_epoch();
-}
-
-uint16_t port_between(uint32_t from_slot, uint32_t to_slot) {
-  return static_cast<uint16_t>(kFirstPort + (from_slot * 131 + to_slot) % kPorts);
-}
-
-}  // namespace
 
 uint32_t CaptureChoice::payload_snap_bytes() const {
   return snap_bytes <= kLeastHeaders ? 0 : std::min(snap_bytes - kLeastHeaders, roce::kMaxPathMtu);

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/verbena/report.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
-#include <vector>
-
-#include "base/format.h"
-#include "commands/verbena/names.h"
 
 namespace verbena::commands {
-
 namespace {
 
 namespace fs = std::filesystem;

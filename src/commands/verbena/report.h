@@ -22,16 +22,17 @@ bool is_absence(const control::AdminError& error);
 // this user may read there. These programs keep running without an agent.
 std::string describe_absence();
 
-// Prints one line to standard error, prefixed with the program's name: "verbena: ...".
+// Prints one line to standard error, prefixed with the program's name: "verbena: ...". Returns kFailed, the
+// exit status.
 template <class... Args>
-void complain(fmt::format_string<Args...> format, Args&&... args) {
+int complain(fmt::format_string<Args...> format, Args&&... args) {
   verbena::print(stderr, "verbena: {}\n", verbena::format(format, std::forward<Args>(args)...));
+  return kFailed;
 }
 
 // Prints the error of a failed request to the agent. Returns kFailed, the exit status.
 inline int report(const control::AdminError& error) {
-  complain("{}", error.text);
-  return kFailed;
+  return complain("{}", error.text);
 }
 
 // Whether a link of this name exists. If not, prints an error with the names of the existing links.

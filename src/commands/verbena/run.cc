@@ -2,12 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -150,10 +145,7 @@ void start_agent(const Installation& installation) {
 // `name`.
 int run(const std::optional<Installation>& installation, const std::string& name,
         const std::vector<std::string>& command, bool shared_memory) {
-  if (!installation) {
-    complain_of_no_installation();
-    return kFailed;
-  }
+  if (!installation) return complain_of_no_installation();
   look_at_settings();
   const fs::path program = find_program(name);
   if (!prepare_environment(*installation, program, shared_memory)) return kFailed;

@@ -6,9 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
-#include <vector>
 
 #include <unistd.h>
 
@@ -19,11 +17,10 @@
 #include "commands/verbena/program_file.h"
 
 namespace verbena::commands {
-
 namespace {
 
 constexpr std::string_view kLinkOrder = "verify_asan_link_order";
-constexpr std::string_view kSeparators = ": ,\n\t\r";  // between options in ASAN_OPTIONS
+constexpr const char* kSeparators = ": ,\n\t\r";  // between options in ASAN_OPTIONS
 
 struct Runtime {
   std::string_view gcc;    // name of the library up to ".so"
@@ -48,65 +45,13 @@ bool starts_with_word(std::string_view text, std::string_view word, std::string_
 }
 
 // Returns the value of the last verify_asan_link_order, which takes precedence over earlier ones.
-std::optional<std::string_view> link_order_in(std::string_view options) {
-  std::optional<std::string_view> value;
-  while (!options.empty()) {
-    const size_t end = std::min(options.find_first_of(kSeparators), options.size());
-    const std::string_view option = options.substr(0, end);
-    options.remove_prefix(std::min(end + 1, options.size()));
+std::optional<std::string> link_order_in(std::string_view options) {
+  std::optional<std::string> value;
+  for (const std::string& option : split(options, kSeparators)) {
     if (starts_with_word(option, kLinkOrder, "=")) value = option.substr(kLinkOrder.size() + 1);
   }
   return value;
 }
-
-}  // namespace
-
-std::string_view name_of(Sanitizer sanitizer) {
-  return std::ranges::find(kRuntimes, sanitizer, &Runtime::sanitizer)->name;
-}
-
-std::optional<Sanitizer> sanitizer_of(std::string_view library) {
-  const std::string_view file = library.substr(library.rfind('/') + 1);
-  if (file.find(".so") == std::string_view::npos) return std::nullopt;
-  for (const Runtime& runtime : kRuntimes) {
-    if (starts_with_word(file, runtime.gcc, ".") || starts_with_word(file, runtime.clang, "-_.")) {
-      return runtime.sanitizer;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program) {
-  // The table's order matters: the sanitizer without malloc() is last.
-  for (const Runtime& runtime : kRuntimes) {
-    const auto is_needed = [&](const std::string& library) {
-      return sanitizer_of(library) == runtime.sanitizer;
-    };
-    if (std::any_of(program.needed.begin(), program.needed.end(), is_needed) ||
-        program.has_dynamic_name(runtime.function)) {
-      return runtime.sanitizer;
-    }
-  }
-  return std::nullopt;
-}
-
-bool replaces_malloc(Sanitizer sanitizer) {
-  return sanitizer != Sanitizer::kUndefined;
-}
-
-std::string asan_options_with_preloads(std::string_view current) {
-  std::string options(current);
-  if (link_order_in(current)) return options;
-  if (!options.empty()) options += ':';
-  return options.append(kLinkOrder).append("=0");
-}
-
-bool refuses_preloads(std::string_view asan_options) {
-  const auto value = link_order_in(asan_options);
-  return value && *value != "0" && *value != "no" && *value != "false";
-}
-
-namespace {
 
 bool is_shard_count(std::string_view value) {
   size_t number = 0;
@@ -157,7 +102,71 @@ void add_mistyped(std::string_view entry, std::vector<WrongSetting>& wrong) {
                                    printable(name), meant)});
 }
 
+constexpr const char* kPreloadSeparators = ": ";
+
+// Splits a list at any of `separators`. Omits empty items and items equal to `left_out`.
+std::vector<std::string> items(std::string_view list, const char* separators, std::string_view left_out) {
+  std::vector<std::string> found = split(list, separators);
+  std::erase_if(found, [&](const std::string& item) { return item.empty() || item == left_out; });
+  return found;
+}
+
+bool is_runtime(std::string_view library) {
+  return sanitizer_of(library).has_value();
+}
+
+std::string preload_item(const std::filesystem::path& preload) {
+  const std::string whole = preload.string();
+  const bool is_separable = whole.find_first_of(kPreloadSeparators) != std::string::npos;
+  return is_separable ? preload.filename().string() : whole;
+}
+
 }  // namespace
+
+std::string_view name_of(Sanitizer sanitizer) {
+  return std::ranges::find(kRuntimes, sanitizer, &Runtime::sanitizer)->name;
+}
+
+std::optional<Sanitizer> sanitizer_of(std::string_view library) {
+  const std::string_view file = library.substr(library.rfind('/') + 1);
+  if (file.find(".so") == std::string_view::npos) return std::nullopt;
+  for (const Runtime& runtime : kRuntimes) {
+    if (starts_with_word(file, runtime.gcc, ".") || starts_with_word(file, runtime.clang, "-_.")) {
+      return runtime.sanitizer;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program) {
+  // The table's order matters: the sanitizer without malloc() is last.
+  for (const Runtime& runtime : kRuntimes) {
+    const auto is_needed = [&](const std::string& library) {
+      return sanitizer_of(library) == runtime.sanitizer;
+    };
+    if (std::any_of(program.needed.begin(), program.needed.end(), is_needed) ||
+        program.has_dynamic_name(runtime.function)) {
+      return runtime.sanitizer;
+    }
+  }
+  return std::nullopt;
+}
+
+bool replaces_malloc(Sanitizer sanitizer) {
+  return sanitizer != Sanitizer::kUndefined;
+}
+
+std::string asan_options_with_preloads(std::string_view current) {
+  std::string options(current);
+  if (link_order_in(current)) return options;
+  if (!options.empty()) options += ':';
+  return options.append(kLinkOrder).append("=0");
+}
+
+bool refuses_preloads(std::string_view asan_options) {
+  const auto value = link_order_in(asan_options);
+  return value && *value != "0" && *value != "no" && *value != "false";
+}
 
 std::vector<WrongSetting> wrong_settings() {
   std::vector<WrongSetting> wrong;
@@ -180,44 +189,6 @@ std::vector<WrongSetting> wrong_settings() {
   return wrong;
 }
 
-namespace {
-
-constexpr std::string_view kPreloadSeparators = ": ";
-
-// Splits a list at any of `separators`. Omits empty items and items equal to `left_out`.
-std::vector<std::string_view> items(std::string_view list, std::string_view separators,
-                                    std::string_view left_out) {
-  std::vector<std::string_view> found;
-  while (!list.empty()) {
-    const size_t end = std::min(list.find_first_of(separators), list.size());
-    const std::string_view item = list.substr(0, end);
-    list.remove_prefix(std::min(end + 1, list.size()));
-    if (!item.empty() && item != left_out) found.push_back(item);
-  }
-  return found;
-}
-
-std::string join(const std::vector<std::string_view>& items, char separator) {
-  std::string list;
-  for (const std::string_view item : items) {
-    if (!list.empty()) list += separator;
-    list += item;
-  }
-  return list;
-}
-
-bool is_runtime(std::string_view library) {
-  return sanitizer_of(library).has_value();
-}
-
-std::string preload_item(const std::filesystem::path& preload) {
-  const std::string whole = preload.string();
-  const bool is_separable = whole.find_first_of(kPreloadSeparators) != std::string::npos;
-  return is_separable ? preload.filename().string() : whole;
-}
-
-}  // namespace
-
 std::string environment_variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -225,9 +196,9 @@ std::string environment_variable(const char* name) {
 
 std::string library_path_with(const std::filesystem::path& libraries, std::string_view current) {
   const std::string first = libraries.string();
-  std::vector<std::string_view> folders = items(current, ":;", first);
+  std::vector<std::string> folders = items(current, ":;", first);
   folders.insert(folders.begin(), first);
-  return join(folders, ':');
+  return verbena::join(folders, ":");
 }
 
 std::string path_with(const std::filesystem::path& commands, std::string_view current) {
@@ -244,15 +215,15 @@ std::string path_with_last(const std::filesystem::path& programs, std::string_vi
 
 std::string preload_with(const std::filesystem::path& preload, std::string_view current) {
   const std::string ours = preload_item(preload);
-  std::vector<std::string_view> libraries = items(current, kPreloadSeparators, ours);
+  std::vector<std::string> libraries = items(current, kPreloadSeparators, ours);
   const auto behind_runtimes = std::stable_partition(libraries.begin(), libraries.end(), is_runtime);
   libraries.insert(behind_runtimes, ours);
-  return join(libraries, kPreloadSeparators.front());
+  return verbena::join(libraries, ":");
 }
 
 bool preloads_only(const std::filesystem::path& preload, std::string_view current) {
   const std::string ours = preload_item(preload);
-  const std::vector<std::string_view> libraries = items(current, kPreloadSeparators, ours);
+  const std::vector<std::string> libraries = items(current, kPreloadSeparators, ours);
   return std::all_of(libraries.begin(), libraries.end(), is_runtime);
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
-#include <optional>
+#include <algorithm>
 
 #include <CLI/CLI.hpp>
+#include <strings.h>
 
 #include "adapter/queues/status_words.h"
 #include "base/command_line/command_line.h"
 #include "base/format.h"
 #include "commands/verbena/commands.h"
 #include "commands/verbena/help.h"
+#include "commands/verbena/names.h"
 #include "commands/verbena/report.h"
 #include "commands/verbena/status_output.h"
 #include "control/client/command_client.h"
@@ -18,6 +19,11 @@ namespace verbena::commands {
 using namespace command_line;
 
 namespace {
+
+using control::AgentStatus;
+using control::LinkStatus;
+using control::QpNumbers;
+using control::SlotStatus;
 
 constexpr const char* kStatusExamples =
     "Examples:\n"
@@ -64,8 +70,7 @@ int show(const StatusOptions& options) {
     }
     status = only(std::move(*answer), options.filter);
     if (options.filter.wants_processes() && status->slots.empty() && !options.json) {
-      complain("{}", why_no_process(options.filter));
-      return kFailed;
+      return complain("{}", why_no_process(options.filter));
     }
   } else if (!is_absence(admin.error())) {
     return report(admin.error());
@@ -80,7 +85,34 @@ int show(const StatusOptions& options) {
   return kDone;
 }
 
+template <class Value>
+bool is_among(const std::vector<Value>& wanted, const Value& value) {
+  return wanted.empty() || std::ranges::find(wanted, value) != wanted.end();
+}
+
+bool is_state_among(const std::vector<std::string>& wanted, const std::string& state) {
+  return wanted.empty() || std::ranges::any_of(wanted, [&](const std::string& one) {
+           return ::strcasecmp(one.c_str(), state.c_str()) == 0;
+         });
+}
+
 }  // namespace
+
+AgentStatus only(AgentStatus status, const StatusFilter& filter) {
+  if (filter.wants_all()) return status;
+  const bool wants_qps = filter.wants_queue_pairs() || !filter.links.empty();
+  std::erase_if(status.slots, [&](SlotStatus& slot) {
+    std::erase_if(slot.qps, [&](const QpNumbers& qp) {
+      return !is_among(filter.links, link_name_of(status, qp)) || !is_among(filter.qpns, qp.qpn) ||
+             !is_state_among(filter.states, qp_state_name(qp.state));
+    });
+    return !is_among(filter.pids, slot.pid) || !is_among(filter.programs, slot.program) ||
+           (wants_qps && slot.qps.empty());
+  });
+  std::erase_if(status.links, [&](const LinkStatus& one) { return !is_among(filter.links, one.link.name); });
+  status.connection_management = {};
+  return status;
+}
 
 void add_status(CLI::App& verbena, int& status) {
   CLI::App* command = verbena.add_subcommand("status", "Show links, GIDs, processes, queue pairs, counters");

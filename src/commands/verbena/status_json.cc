@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <string_view>
 
 #include <nlohmann/json.hpp>
 
 #include "adapter/net/port.h"
 #include "commands/verbena/names.h"
-#include "commands/verbena/process_status.h"
 #include "commands/verbena/status_output.h"
 #include "management/cm/messages.h"
 #include "management/cm/parameters.h"
@@ -73,7 +71,7 @@ Json path_to_json(const control::QpNumbers& qp) {
 
 // Returns null if direct access was not tried, or its result is not known yet.
 Json peer_memory_to_json(protocol::QpWay way) {
-  const std::string_view name = peer_memory_name(way);
+  const std::string_view name = peer_memory_of(way).name;
   return name.empty() ? Json() : Json(name);
 }
 

@@ -6,7 +6,6 @@
 #include "adapter/net/port.h"
 #include "base/format.h"
 #include "commands/verbena/names.h"
-#include "commands/verbena/process_status.h"
 #include "commands/verbena/status_output.h"
 #include "commands/verbena/table.h"
 #include "commands/verbena/top_table.h"
@@ -15,10 +14,6 @@
 
 namespace verbena::commands {
 namespace {
-
-std::string number(uint64_t value) {
-  return verbena::format("{}", value);
-}
 
 // "0 fe80::1, 1 ::ffff:192.0.2.1"
 std::string gids_in_short(const control::Link& link) {
@@ -33,7 +28,7 @@ std::string gids_as_text(const control::AgentStatus& status) {
   Table table({"LINK", "GID", "", "TYPE"});
   for (const control::LinkStatus& one : status.links) {
     for (const control::GidEntry& entry : one.link.gids) {
-      table.add({one.link.name, number(entry.index), gid_as_text(entry.gid), "RoCE v2"});
+      table.add({one.link.name, std::to_string(entry.index), gid_as_text(entry.gid), "RoCE v2"});
     }
   }
   return table.empty() ? "No link has a GID.\n" : table.text();
@@ -43,7 +38,7 @@ std::string gids_as_text(const control::AgentStatus& status) {
 class CountList {
  public:
   void add(std::string name, uint64_t count) {
-    if (count != 0) rows_.add({std::move(name), number(count)});
+    if (count != 0) rows_.add({std::move(name), std::to_string(count)});
   }
   // Returns the lines below `heading`; empty if all counts are zero.
   std::string text(const std::string& heading, size_t indent) const {
@@ -129,7 +124,7 @@ std::string unreached_as_text(const ProcessStatus& slot) {
   for (const control::QpNumbers& qp : slot.qps) ++counts[static_cast<size_t>(qp.way)];
   std::string text;
   for (size_t way = 0; way < counts.size(); ++way) {
-    const std::string_view why = why_unreached(static_cast<protocol::QpWay>(way));
+    const std::string_view why = peer_memory_of(static_cast<protocol::QpWay>(way)).why;
     if (counts[way] == 0 || why.empty()) continue;
     text += verbena::format("  Peers' memory is not reached by {} queue pair{}: {}\n", counts[way],
                             counts[way] == 1 ? "" : "s", why);
@@ -252,7 +247,7 @@ std::string processes_in_short(const control::AgentStatus& status) {
   Table table({"PID", "PROGRAM", "USER", "QUEUE PAIRS", "SENT", "RECEIVED", "TROUBLE"});
   for (const ProcessStatus& process : processes_of(status.slots)) {
     table.add(
-        {number(static_cast<uint64_t>(process.pid)), printable(process.program), number(process.uid),
+        {std::to_string(process.pid), printable(process.program), std::to_string(process.uid),
          queue_pairs_in_short(process),
          verbena::format("{}B", short_number(static_cast<double>(sum_of(process, transport::kSentBytes)))),
          verbena::format("{}B",
@@ -287,8 +282,9 @@ std::string agent_as_text(const control::AgentStatus& status) {
 std::string links_as_text(const control::AgentStatus& status) {
   Table table({"LINK", "NETDEV", "STATE", "MTU", "PATH MTU", "WIRE", "GIDS"});
   for (const control::LinkStatus& one : status.links) {
-    table.add({one.link.name, one.link.netdev, std::string(link_state(one.link)), number(one.link.mtu),
-               number(active_mtu(one.link)), one.wire, gids_in_short(one.link)});
+    table.add({one.link.name, one.link.netdev, std::string(link_state(one.link)),
+               std::to_string(one.link.mtu), std::to_string(active_mtu(one.link)), one.wire,
+               gids_in_short(one.link)});
   }
   if (table.empty()) {
     return "No links. A network device that is up and has an address gets one, unless its link was deleted:\n"

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <string>
 
 #include <CLI/CLI.hpp>
 #include <sys/stat.h>
@@ -48,8 +46,7 @@ bool is_on() {
 int tell_loader() {
   const auto ran = doctor::run_command({"ldconfig"}, std::chrono::minutes(1));
   if (ran && ran->status == 0) return kDone;
-  complain("ldconfig failed: {}", ran ? ran->errors : "it is not there");
-  return kFailed;
+  return complain("ldconfig failed: {}", ran ? ran->errors : "it is not there");
 }
 
 bool is_root() {
@@ -61,14 +58,11 @@ bool is_root() {
 int switch_on() {
   if (!is_root()) return kFailed;
   const auto installation = Installation::of_this_program();
-  if (!installation) {
-    complain_of_no_installation();
-    return kFailed;
-  }
+  if (!installation) return complain_of_no_installation();
   if (const auto found = find_changeable_file(*installation)) {
-    complain("{}. Or install Verbena where only root can write, as every program of root's would load it",
-             found->why());
-    return kFailed;
+    return complain(
+        "{}. Or install Verbena where only root can write, as every program of root's would load it",
+        found->why());
   }
   ::umask(022);  // nobody else may add folders to root's loader
   std::ofstream file(kFile, std::ios::trunc);
@@ -76,10 +70,7 @@ int switch_on() {
        << installation->libraries.string() << "\n";
   file.close();
   ::chmod(kFile, 0644);
-  if (!file) {
-    complain("cannot write {}: {}", kFile, std::strerror(errno));
-    return kFailed;
-  }
+  if (!file) return complain("cannot write {}: {}", kFile, std::strerror(errno));
   return tell_loader();
 }
 
@@ -87,10 +78,7 @@ int switch_off() {
   if (!is_root()) return kFailed;
   std::error_code error;
   const bool removed = fs::remove(kFile, error);
-  if (error) {
-    complain("cannot remove {}: {}", kFile, error.message());
-    return kFailed;
-  }
+  if (error) return complain("cannot remove {}: {}", kFile, error.message());
   return removed ? tell_loader() : kDone;
 }
 

@@ -5,9 +5,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <poll.h>
@@ -83,8 +80,7 @@ int print_tables(const TopOptions& options) {
         verbena::print("{}\n", line);
       if (i + 1 < options.count) verbena::print("\n");
       if (std::fflush(stdout) != 0) {
-        complain("cannot write the table to standard output: {}", std::strerror(errno));
-        return kFailed;
+        return complain("cannot write the table to standard output: {}", std::strerror(errno));
       }
     }
     before = std::move(now);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <string>
 
 #include "commands/verbena/top_table.h"
 
@@ -132,45 +131,22 @@ class Top {
   }
 
   void obey(int key) {
-    switch (key) {
-      case 'q':
-        ended_ = true;
-        return;
-      case 'p':
-        settings_.view = TopView::kProcesses;
-        return;
-      case 'u':
-        settings_.view = TopView::kQueuePairs;
-        return;
-      case 'l':
-        settings_.view = TopView::kLinks;
-        return;
-      case 's':
-        settings_.order = static_cast<TopOrder>((static_cast<int>(settings_.order) + 1) %
-                                                static_cast<int>(TopOrder::kCount));
-        return;
-      case 'r':
-        settings_.reversed = !settings_.reversed;
-        return;
-      case '+':
-        interval_ = std::min(interval_ * 2, kLongest);
-        return;
-      case '-':
-        interval_ = std::max(interval_ / 2, kShortest);
-        return;
-      case '/':
-        settings_.filter = terminal_.ask("only rows with: ");
-        return;
-      case ' ':
-        take_look();
-        return;
-      case 'h':
-      case '?':
-        terminal_.show({kHelp.begin(), kHelp.end()});
-        terminal_.key(kLongest);
-        return;
-      default:
-        return;
+    if (key == 'q') ended_ = true;
+    if (key == 'p') settings_.view = TopView::kProcesses;
+    if (key == 'u') settings_.view = TopView::kQueuePairs;
+    if (key == 'l') settings_.view = TopView::kLinks;
+    if (key == 's') {
+      constexpr int kOrders = static_cast<int>(TopOrder::kCount);
+      settings_.order = static_cast<TopOrder>((static_cast<int>(settings_.order) + 1) % kOrders);
+    }
+    if (key == 'r') settings_.reversed = !settings_.reversed;
+    if (key == '+') interval_ = std::min(interval_ * 2, kLongest);
+    if (key == '-') interval_ = std::max(interval_ / 2, kShortest);
+    if (key == '/') settings_.filter = terminal_.ask("only rows with: ");
+    if (key == ' ') take_look();
+    if (key == 'h' || key == '?') {
+      terminal_.show({kHelp.begin(), kHelp.end()});
+      terminal_.key(kLongest);
     }
   }
 

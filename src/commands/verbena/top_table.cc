@@ -5,11 +5,10 @@
 #include <array>
 #include <map>
 #include <sstream>
-#include <utility>
 
 #include "base/format.h"
 #include "commands/verbena/names.h"
-#include "commands/verbena/process_status.h"
+#include "commands/verbena/status_output.h"
 #include "commands/verbena/table.h"
 
 namespace verbena::commands {
@@ -50,18 +49,10 @@ struct Traffic {
   uint64_t packets() const { return counts[transport::kSentPackets] + counts[transport::kReceivedPackets]; }
   uint64_t rnrs() const { return counts[transport::kRnrNaksSent] + counts[transport::kRnrNaksReceived]; }
   uint64_t by(TopOrder order) const {
-    switch (order) {
-      case TopOrder::kPackets:
-        return packets();
-      case TopOrder::kRetransmissions:
-        return counts[transport::kRetransmittedPackets];
-      case TopOrder::kRnrs:
-        return rnrs();
-      case TopOrder::kWaiting:
-        return waiting_sends + waiting_receives;
-      default:
-        return counts[transport::kSentBytes] + counts[transport::kReceivedBytes];
-    }
+    const uint64_t values[] = {counts[transport::kSentBytes] + counts[transport::kReceivedBytes], packets(),
+                               counts[transport::kRetransmittedPackets], rnrs(),
+                               waiting_sends + waiting_receives};
+    return values[static_cast<size_t>(order)];
   }
 };
 

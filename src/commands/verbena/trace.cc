@@ -3,10 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <poll.h>
@@ -60,8 +56,6 @@ struct TraceWish {
   pid_t pid = 0;  // 0: list all traces
   TraceChoice choice;
   double since = 0;
-  uint32_t qpn = 0;
-  size_t last = 0;
   TraceStyle style;
   bool follows = false;
   bool all = false;
@@ -166,22 +160,19 @@ int show_process(TraceClient& client, TraceWish wish) {
   if (!ended) return report(ended.error());
   auto sources = of_process(std::move(*living), std::move(*ended), wish.pid);
   if (sources.empty()) {
-    complain(
+    return complain(
         "there is no trace of a process {} here that you may read; 'verbena trace' lists those there are",
         wish.pid);
-    return kFailed;
   }
   const auto end = sources.front().end;
   if (end && (wish.follows || wish.all)) {
-    complain("process {} has ended: nothing more will happen to it", wish.pid);
-    return kFailed;
+    return complain("process {} has ended: nothing more will happen to it", wish.pid);
   }
   const std::string program = sources.front().program;
   ProcessTrace process;
   for (TraceSource& source : sources) process.add(std::move(source));
   if (!process.is_traced()) {
-    complain("{} (pid {}) writes no trace: its Verbena is of an older version", program, wish.pid);
-    return kFailed;
+    return complain("{} (pid {}) writes no trace: its Verbena is of an older version", program, wish.pid);
   }
   if (wish.all) {
     if (const auto wanted = client.want_details(wish.pid); !wanted) return report(wanted.error());
@@ -208,9 +199,7 @@ control::AdminResult<std::unique_ptr<TraceClient>> connect() {
   auto client = TraceClient::connect({.start_agent = false, .agent_program = {}});
   const std::string left = agent::left_traces_path();
   if (client || left.empty() || ::access(left.c_str(), R_OK) != 0) return client;
-  control::ConnectOptions options;
-  if (const auto installation = Installation::of_this_program()) options.agent_program = installation->agent;
-  return TraceClient::connect(options);
+  return TraceClient::connect(start_installed_agent());
 }
 
 int run(TraceWish wish) {
@@ -224,8 +213,7 @@ int run(TraceWish wish) {
     verbena::print("{}\n", describe_absence());
     return kDone;
   }
-  complain("no agent is running: there is no trace of process {}", wish.pid);
-  return kFailed;
+  return complain("no agent is running: there is no trace of process {}", wish.pid);
 }
 
 // Rejects these options if no process is given.
@@ -251,14 +239,14 @@ void add_trace(CLI::App& verbena, int& status) {
   explain(*command, "verbena trace [OPTION...] [PID]", kTraceExamples);
   const auto wish = std::make_shared<TraceWish>();
   command->add_option("PID", wish->pid, "the process, also one that has ended")->transform(process_id());
-  CLI::Option* qp = command->add_option("--qp", wish->qpn, "only this queue pair's events")
+  CLI::Option* qp = command->add_option("--qp", wish->choice.qpn, "only this queue pair's events")
                         ->transform(qp_number())
                         ->type_name("QPN");
   CLI::Option* since =
       command->add_option("--since", wish->since, "only the last so many seconds, 0.001 and more")
           ->transform(decimal_number("a number of seconds, 0.001 or more", 0.001, 1e9))
           ->type_name("SECONDS");
-  CLI::Option* last = command->add_option("--last", wish->last, "only the last so many events")
+  CLI::Option* last = command->add_option("--last", wish->choice.last, "only the last so many events")
                           ->transform(whole_number("a number of events, 1 or more", 1, UINT64_MAX))
                           ->type_name("EVENTS");
   command->add_flag("--json", wish->style.json, "one JSON object a line, for programs");
@@ -276,11 +264,9 @@ void add_trace(CLI::App& verbena, int& status) {
     if (seconds->count() > 0 && follows->count() == 0 && all->count() == 0) {
       throw CLI::ValidationError("--seconds", "only with --follow or --all");
     }
-    if (qp->count() > 0) wish->choice.qpn = wish->qpn;
     if (since->count() > 0) {
       wish->choice.since = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wish->since));
     }
-    if (last->count() > 0) wish->choice.last = wish->last;
     status = run(*wish);
   });
 }

@@ -5,9 +5,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
-#include <map>
 #include <set>
-#include <utility>
 
 #include <nlohmann/json.hpp>
 

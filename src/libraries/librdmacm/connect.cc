@@ -5,7 +5,7 @@
 #include "libraries/librdmacm/addresses.h"
 #include "libraries/librdmacm/calls.h"
 #include "libraries/librdmacm/qp_attributes.h"
-#include "management/cm/reasons.h"
+#include "management/cm/messages.h"
 
 namespace {
 

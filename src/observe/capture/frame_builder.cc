@@ -2,16 +2,13 @@
 #include "observe/capture/frame_builder.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 
 #include "wire/ethernet/offloads.h"
 #include "wire/roce/icrc.h"
-#include "wire/roce/packet.h"
 
 namespace verbena::capture {
-
 namespace {
 
 using roce::Operation;
@@ -55,6 +52,9 @@ Operation operation_at(Operation operation, bool is_first, bool is_last) {
   return ends ? shape.last : shape.middle;
 }
 
+// The identification of packets of Verbena's own sockets: unconnected, "don't fragment".
+constexpr uint16_t kIdentification = 0;
+
 }  // namespace
 
 bool can_be_joined(uint8_t opcode) {
@@ -84,13 +84,6 @@ WirePacket packet_at(const Record& record, uint32_t index) {
   }
   return packet;
 }
-
-namespace {
-
-// The identification of packets of Verbena's own sockets: unconnected, "don't fragment".
-constexpr uint16_t kIdentification = 0;
-
-}  // namespace
 
 FrameBuilder::Frame FrameBuilder::build(const FrameAddresses& addresses, const roce::Path& path,
                                         const WirePacket& packet) {

@@ -2,7 +2,6 @@
 #include "observe/capture/ring_file.h"
 
 #include <cerrno>
-#include <cstddef>
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -87,25 +87,21 @@ std::string duration_text(uint64_t nanoseconds) {
                                       : verbena::format("{:.3g} us", static_cast<double>(nanoseconds) / 1e3);
 }
 
+// Names of packets that IBTA does not have, except that of congestion notifications.
+constexpr std::pair<uint8_t, const char*> kOwnPackets[] = {
+    {roce::kSackOpcode, "word of what has arrived"},
+    {roce::kSackConfirmationOpcode, "word that it was heard"},
+    {roce::kReceiverReportOpcode, "receipt"},
+    {roce::kReportRequestOpcode, "receipt"},
+    {roce::kRefusalOpcode, "words of a refusal"},
+    {roce::kRepeatedReadsOpcode, "word of READs that were sent"},
+    {roce::kStoppedOpcode, "word that the peer's process is stopped"},
+    {roce::kCnpOpcode, "congestion notification"},
+};
+
 std::string packet_name(uint64_t opcode) {
-  switch (opcode) {
-    case roce::kSackOpcode:
-      return "word of what has arrived";
-    case roce::kSackConfirmationOpcode:
-      return "word that it was heard";
-    case roce::kReceiverReportOpcode:
-    case roce::kReportRequestOpcode:
-      return "receipt";
-    case roce::kRefusalOpcode:
-      return "words of a refusal";
-    case roce::kRepeatedReadsOpcode:
-      return "word of READs that were sent";
-    case roce::kStoppedOpcode:
-      return "word that the peer's process is stopped";
-    case roce::kCnpOpcode:
-      return "congestion notification";
-    default:
-      break;
+  for (const auto& [own, name] : kOwnPackets) {
+    if (own == opcode) return name;
   }
   const roce::OpcodeInfo& info = roce::kOpcodes[opcode & 0xff];
   return info.exists() ? info.name : verbena::format("opcode {:#04x}", opcode & 0xff);

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <memory>
+#include <span>
+#include <string>
 
 #include <infiniband/verbs.h>
+
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 
@@ -27,6 +32,13 @@ using CompletionQueue = Handle<ibv_cq, ibv_destroy_cq>;
 using QueuePair = Handle<ibv_qp, ibv_destroy_qp>;
 using AddressHandle = Handle<ibv_ah, ibv_destroy_ah>;
 
+// Puts a new object into `handle`. Fails with `sentence` and the text of errno if there is none.
+template <class Handle>
+void take(Handle& handle, typename Handle::pointer made, const std::string& sentence) {
+  handle.reset(made);
+  if (!handle) fail_of(errno, sentence);
+}
+
 // Post a request with one piece of memory. Return 0 or an errno, as libibverbs does.
 inline int post_receive(ibv_qp* queue_pair, ibv_sge piece, uint64_t wr_id = 0) {
   ibv_recv_wr request = {wr_id, nullptr, &piece, 1};
@@ -44,5 +56,29 @@ inline int post_send(ibv_qp* queue_pair, ibv_sge piece, ibv_send_wr& request) {
   ibv_send_wr* refused = nullptr;
   return ibv_post_send(queue_pair, &request, &refused);
 }
+
+// The RDMA devices from ibv_get_device_list(). An ibv_device pointer is valid as long as the DeviceList
+// exists, or while the device is open. A function that fails throws a Failure after its message.
+class DeviceList {
+ public:
+  DeviceList();
+  ~DeviceList() { ibv_free_device_list(devices_); }
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+
+  std::span<ibv_device* const> all() const { return {devices_, static_cast<size_t>(count_)}; }
+
+  // Returns the device named `name`, or the first one if `name` is empty. Fails with `complaint` and a remedy
+  // if there is none.
+  ibv_device* find(const std::string& name, const std::string& complaint) const;
+
+ private:
+  int count_ = 0;
+  ibv_device** devices_;
+};
+
+// The remedy in messages about a missing device.
+inline constexpr const char* kNoDeviceRemedy =
+    "'verbena link show' lists the links, 'verbena doctor' what is wrong";
 
 }  // namespace verbena::rdma_core

@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
   int status = 1;
   try {
     status = verbena::rdma_core::VERBENA_PROGRAM(argc, argv);
+  } catch (const verbena::rdma_core::Failure& failure) {
+    status = failure.status;
   } catch (const std::exception& error) {  // out of memory
     verbena::rdma_core::complain(error.what());
   }

@@ -59,17 +59,10 @@ std::optional<long long> read_number(const std::string& word, long long least, l
   return value;
 }
 
-Option flag(char letter, const char* name, bool& given) {
-  return {letter, name, false, [&given](const char*) {
+Option flag(char letter, const char* name, bool& given, Next next) {
+  return {letter, name, false, [&given, next](const char*) {
             given = true;
-            return Next::kGoOn;
-          }};
-}
-
-Option last_flag(char letter, const char* name, bool& given) {
-  return {letter, name, false, [&given](const char*) {
-            given = true;
-            return Next::kStop;
+            return next;
           }};
 }
 

@@ -29,8 +29,8 @@ struct Option {
 std::optional<long long> read_number(const std::string& word, long long least, long long most, int base = 0);
 
 // Return an option that sets the variable `given` or `value`. The variable must outlive the option.
-Option flag(char letter, const char* name, bool& given);
-Option last_flag(char letter, const char* name, bool& given);  // parsing ends with this option
+// `next` is kStop if parsing ends with this option.
+Option flag(char letter, const char* name, bool& given, Next next = Next::kGoOn);
 Option text(char letter, const char* name, std::string& value);
 
 // Returns an option that passes its value to `take`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/rdma_core/common/output.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -20,10 +21,25 @@ void complain_of(int error, const std::string& sentence, const std::string& reme
   complain(sentence + ": " + std::strerror(error), remedy);
 }
 
+void fail(const std::string& sentence, const std::string& remedy) {
+  complain(sentence, remedy);
+  throw Failure();
+}
+
+void fail_of(int error, const std::string& sentence, const std::string& remedy) {
+  complain_of(error, sentence, remedy);
+  throw Failure();
+}
+
 std::string gid_text(const ibv_gid& gid) {
   char text[INET6_ADDRSTRLEN] = {};
   inet_ntop(AF_INET6, gid.raw, text, sizeof text);
   return text;
+}
+
+const char* name_of(std::span<const Name> names, int value, const char* unknown) {
+  const auto found = std::ranges::find(names, value, &Name::value);
+  return found != names.end() ? found->text : unknown;
 }
 
 void Output::text(const char* format, ...) const {

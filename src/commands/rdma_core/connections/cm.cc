@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <string_view>
 
 #include <arpa/inet.h>
@@ -13,25 +12,18 @@
 #include <poll.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/device_list.h"
-#include "commands/rdma_core/common/output.h"
+#include "commands/rdma_core/common/handles.h"
 
 namespace verbena::rdma_core {
-
 namespace {
-
-// An event or an errno, and the likely reason and the remedy.
-struct Remedy {
-  int what;
-  const char* text;
-};
 
 constexpr const char* kSilent =
     "the other host does not answer: is RDMA there, and does UDP port 4791 pass both ways?";
 constexpr const char* kRefused =
     "the other host refused: is the server running there, with this port and for this many connections?";
 
-constexpr Remedy kEventRemedies[] = {
+// The likely reason and the remedy of an event, and of an errno.
+constexpr Name kEventRemedies[] = {
     {RDMA_CM_EVENT_ADDR_ERROR,
      "no link of this host leads to that address, or nobody has it; 'verbena link show' lists the links"},
     {RDMA_CM_EVENT_ROUTE_ERROR, "no link of this host leads to that address"},
@@ -41,7 +33,7 @@ constexpr Remedy kEventRemedies[] = {
     {RDMA_CM_EVENT_MULTICAST_ERROR, "the group could not be joined: is the address a multicast address?"},
 };
 
-constexpr Remedy kErrnoRemedies[] = {
+constexpr Name kErrnoRemedies[] = {
     {ENODEV, "no RDMA device has that address; 'verbena link show' lists the links"},
     {EADDRNOTAVAIL, "no link of this host has that address; 'verbena link show' lists the links"},
     {EADDRINUSE, "another program listens on that port"},
@@ -52,11 +44,8 @@ constexpr Remedy kErrnoRemedies[] = {
     {ETIMEDOUT, kSilent},
 };
 
-const char* find(std::span<const Remedy> remedies, int what) {
-  for (const Remedy& each : remedies) {
-    if (each.what == what) return each.text;
-  }
-  return "";
+const char* or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
 }
 
 }  // namespace
@@ -100,17 +89,21 @@ Event event_at_hand(rdma_event_channel* channel) {
 }
 
 const char* remedy_for(rdma_cm_event_type type) {
-  return find(kEventRemedies, type);
+  return name_of(kEventRemedies, type, "");
 }
 
 const char* remedy_for_errno(int error) {
-  return find(kErrnoRemedies, error);
+  return name_of(kErrnoRemedies, error, "");
 }
 
 int failed(const std::string& sentence) {
   const int error = errno;
   complain_of(error, sentence, remedy_for_errno(error));
   return -1;
+}
+
+void fail_of_call(const std::string& sentence) {
+  throw Failure{failed(sentence)};
 }
 
 void tell_failure(const Output& output, const std::string& sentence, const std::string& remedy) {
@@ -122,39 +115,32 @@ void tell_failure(const Output& output, const std::string& sentence, const std::
   if (!remedy.empty()) complain("(" + remedy + ")");
 }
 
-namespace {
-
-const char* or_null(const std::string& text) {
-  return text.empty() ? nullptr : text.c_str();
+void fail(const Output& output, int status, const std::string& sentence, const std::string& remedy) {
+  tell_failure(output, sentence, remedy);
+  throw Failure{status};
 }
 
-int lookup(const char* node, const char* service, const rdma_addrinfo& hints, AddressInfo& found) {
-  rdma_addrinfo* list = nullptr;
-  const int error = rdma_getaddrinfo(node, service, &hints, &list);
-  if (error == 0) found.reset(list);
-  return error;
-}
-
-}  // namespace
-
-int find_addresses(const std::string& source, const std::string& destination, const std::string& port,
-                   const rdma_addrinfo& hints, AddressInfo& found) {
-  if ((hints.ai_flags & RAI_PASSIVE) != 0) return lookup(or_null(source), port.c_str(), hints, found);
+AddressInfo find_addresses(const Ends& ends, const rdma_addrinfo& hints, const std::string& what,
+                           const Output& output) {
+  const auto lookup = [&](const std::string& node, const char* service, const rdma_addrinfo& wanted) {
+    rdma_addrinfo* list = nullptr;
+    const int error = rdma_getaddrinfo(or_null(node), service, &wanted, &list);
+    const char* remedy = error == -1 ? remedy_for_errno(errno) : "";  // -1: errno has the reason
+    if (error != 0) fail(output, error, verbena::format("{}: {}", what, gai_strerror(error)), remedy);
+    return AddressInfo(list);
+  };
+  const char* port = ends.port.c_str();
+  if ((hints.ai_flags & RAI_PASSIVE) != 0) return lookup(ends.source, port, hints);
   rdma_addrinfo wanted = hints;
   AddressInfo from;
-  if (!source.empty()) {
+  if (!ends.source.empty()) {
     wanted.ai_flags |= RAI_PASSIVE;
-    if (const int error = lookup(source.c_str(), nullptr, wanted, from); error != 0) return error;
+    from = lookup(ends.source, nullptr, wanted);
     wanted.ai_src_addr = from->ai_src_addr;
     wanted.ai_src_len = from->ai_src_len;
     wanted.ai_flags &= ~RAI_PASSIVE;
   }
-  return lookup(or_null(destination), port.c_str(), wanted, found);
-}
-
-void tell_lookup_failure(const Output& output, const std::string& what, int error) {
-  const char* remedy = error == -1 ? remedy_for_errno(errno) : "";
-  tell_failure(output, verbena::format("{}: {}", what, gai_strerror(error)), remedy);
+  return lookup(ends.destination, port, wanted);
 }
 
 int find_host(const std::string& name, sockaddr_storage& address) {

@@ -69,22 +69,31 @@ const char* remedy_for_errno(int error);
 
 // Reports a failed call as `sentence`, the text of errno and the remedy. Returns -1.
 int failed(const std::string& sentence);
+// Does the same, and throws a Failure with status -1.
+[[noreturn]] void fail_of_call(const std::string& sentence);
 
 // Reports a failure that rdma-core's program reports on standard output. With --json only the JSON object may
 // go there, so the sentence then goes to standard error.
 void tell_failure(const Output& output, const std::string& sentence, const std::string& remedy = {});
+// Does the same, and throws a Failure with `status`.
+[[noreturn]] void fail(const Output& output, int status, const std::string& sentence,
+                       const std::string& remedy = {});
 
 // Timeout of rdma_resolve_addr() and rdma_resolve_route(), as in rdma-core's programs.
 inline constexpr int kResolveMilliseconds = 2000;
 
-// Calls rdma_getaddrinfo() for one end of a connection. With RAI_PASSIVE in `hints` it finds the address to
-// listen on, `source`. Without, it finds those of a connection from `source` to `destination`. Empty strings
-// are omitted. Returns 0 or an error for gai_strerror(3), where -1 means that errno has the reason.
-int find_addresses(const std::string& source, const std::string& destination, const std::string& port,
-                   const rdma_addrinfo& hints, AddressInfo& found);
+// The ends of a connection, as the user names them. An empty string means that nothing was said.
+struct Ends {
+  std::string source;
+  std::string destination;
+  std::string port;
+};
 
-// Reports an error of find_addresses() as "WHAT: REASON", with a remedy. REQUIRES: errno is that of the call
-void tell_lookup_failure(const Output& output, const std::string& what, int error);
+// Calls rdma_getaddrinfo() for one end of a connection. With RAI_PASSIVE in `hints` it finds the address to
+// listen on, `source`. Without, it finds those of a connection from `source` to `destination`. Fails with
+// "WHAT: REASON" and a remedy; the exit status is then an error for gai_strerror(3).
+AddressInfo find_addresses(const Ends& ends, const rdma_addrinfo& hints, const std::string& what,
+                           const Output& output);
 
 // Finds the first address of a host by name or number. Returns 0 or an error for gai_strerror(3).
 int find_host(const std::string& name, sockaddr_storage& address);

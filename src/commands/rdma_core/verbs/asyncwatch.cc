@@ -2,38 +2,23 @@
 // ibv_asyncwatch: prints the asynchronous events of a device.
 #include <cerrno>
 #include <cstdio>
-#include <memory>
-#include <span>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/device_list.h"
+#include "commands/rdma_core/common/handles.h"
 #include "commands/rdma_core/common/options.h"
-#include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
 namespace {
 
-struct EventName {
-  ibv_event_type type;
-  const char* text;
-};
-
 // The events that do not belong to a queue of the process.
-constexpr EventName kNames[] = {{IBV_EVENT_DEVICE_FATAL, "IBV_EVENT_DEVICE_FATAL"},
-                                {IBV_EVENT_PORT_ACTIVE, "IBV_EVENT_PORT_ACTIVE"},
-                                {IBV_EVENT_PORT_ERR, "IBV_EVENT_PORT_ERR"},
-                                {IBV_EVENT_LID_CHANGE, "IBV_EVENT_LID_CHANGE"},
-                                {IBV_EVENT_PKEY_CHANGE, "IBV_EVENT_PKEY_CHANGE"},
-                                {IBV_EVENT_SM_CHANGE, "IBV_EVENT_SM_CHANGE"},
-                                {IBV_EVENT_CLIENT_REREGISTER, "IBV_EVENT_CLIENT_REREGISTER"},
-                                {IBV_EVENT_GID_CHANGE, "IBV_EVENT_GID_CHANGE"}};
-
-const char* name_of(ibv_event_type type) {
-  for (const EventName& each : kNames) {
-    if (each.type == type) return each.text;
-  }
-  return "unexpected";
-}
+constexpr Name kNames[] = {{IBV_EVENT_DEVICE_FATAL, "IBV_EVENT_DEVICE_FATAL"},
+                           {IBV_EVENT_PORT_ACTIVE, "IBV_EVENT_PORT_ACTIVE"},
+                           {IBV_EVENT_PORT_ERR, "IBV_EVENT_PORT_ERR"},
+                           {IBV_EVENT_LID_CHANGE, "IBV_EVENT_LID_CHANGE"},
+                           {IBV_EVENT_PKEY_CHANGE, "IBV_EVENT_PKEY_CHANGE"},
+                           {IBV_EVENT_SM_CHANGE, "IBV_EVENT_SM_CHANGE"},
+                           {IBV_EVENT_CLIENT_REREGISTER, "IBV_EVENT_CLIENT_REREGISTER"},
+                           {IBV_EVENT_GID_CHANGE, "IBV_EVENT_GID_CHANGE"}};
 
 void print_asyncwatch_usage(const char* program) {
   std::printf("Usage:\n");
@@ -47,7 +32,7 @@ void print_asyncwatch_usage(const char* program) {
 
 // Prints one line, flushed at once by line buffering.
 void print_event(const ibv_async_event& event, const char* device, bool json) {
-  const char* name = name_of(event.event_type);
+  const char* name = name_of(kNames, event.event_type, "unexpected");
   const int port = event.element.port_num;
   if (!json) {
     std::printf("  event_type %s (%d), port %d\n", name, event.event_type, port);
@@ -61,17 +46,16 @@ void print_event(const ibv_async_event& event, const char* device, bool json) {
 }
 
 // Prints events until the device is gone or the output is closed.
-int watch(ibv_context* context, const char* device, bool json) {
+[[noreturn]] void watch(ibv_context* context, const char* device, bool json) {
   if (!json) std::printf("%s: async event FD %d\n", device, context->async_fd);
   ibv_async_event event = {};
   while (ibv_get_async_event(context, &event) == 0) {
     print_event(event, device, json);
     ibv_ack_async_event(&event);
-    if (std::ferror(stdout) != 0) return 1;
+    if (std::ferror(stdout) != 0) throw Failure();
   }
-  complain_of(errno, "Couldn't get an async event",
-              verbena::format("{} is gone, if it says nothing else", device));
-  return 1;
+  fail_of(errno, "Couldn't get an async event",
+          verbena::format("{} is gone, if it says nothing else", device));
 }
 
 }  // namespace
@@ -88,17 +72,11 @@ int ibv_asyncwatch(int argc, char** argv) {
     return parsed.next == Next::kStop ? 0 : 1;
   }
   const DeviceList devices;
-  if (!devices.listed()) return 1;
   ibv_device* device = devices.find(wanted, verbena::format("IB device {} not found", wanted));
-  if (device == nullptr) return 1;
   const char* name = ibv_get_device_name(device);
-  const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(ibv_open_device(device),
-                                                                    ibv_close_device);
-  if (!context) {
-    complain_of(errno, verbena::format("Couldn't get context for {}", name));
-    return 1;
-  }
-  return watch(context.get(), name, json);
+  Handle<ibv_context, ibv_close_device> context;
+  take(context, ibv_open_device(device), verbena::format("Couldn't get context for {}", name));
+  watch(context.get(), name, json);
 }
 
 }  // namespace verbena::rdma_core

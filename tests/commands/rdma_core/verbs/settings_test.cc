@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/rdma_core/verbs/pingpong/settings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
 namespace {

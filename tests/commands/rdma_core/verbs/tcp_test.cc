@@ -81,7 +81,7 @@ TEST(Tcp, ASecondServerOfThePortIsToldWhy) {
   const UniqueFd first = listen_on(0, 1);
   ASSERT_TRUE(first);
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(listen_on(port_of(first), 1));
+  EXPECT_THROW(listen_on(port_of(first), 1), Failure);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("Address already in use (another server has it"));
 }
@@ -91,7 +91,7 @@ TEST(Tcp, AClientWithoutAServerIsToldWhy) {
   const int port = port_of(listening);
   listening.reset();
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(connect_to("127.0.0.1", port));
+  EXPECT_THROW(connect_to("127.0.0.1", port), Failure);
   EXPECT_THAT(
       testing::internal::GetCapturedStderr(),
       testing::StartsWith("Couldn't connect to 127.0.0.1:" + std::to_string(port) + ": Connection refused"));

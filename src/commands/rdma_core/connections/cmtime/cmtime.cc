@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cmtime: measures the duration of each step of connecting, for many connections at a time.
+#include <algorithm>
+#include <cstddef>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "base/format.h"
 #include "commands/rdma_core/connections/cm.h"
@@ -15,9 +15,7 @@ namespace {
 // The options of cmtime. `milliseconds` is the timeout for resolving an address or a route. `retries` is how
 // often that is repeated, and the retry count of the QPs.
 struct TimingLine {
-  std::string destination;
-  std::string source;
-  std::string port = "7471";
+  Ends ends{.source = {}, .destination = {}, .port = "7471"};
   int connections = 100;
   int retries = 2;
   int milliseconds = 2000;
@@ -35,44 +33,36 @@ ibv_qp_init_attr timed_queue_pair() {
   return wanted;
 }
 
-// Finds the addresses of one end: of the server with RAI_PASSIVE, else of the client. Returns 0, or the exit
-// status after reporting the error. `what` begins the message.
-int find_timed_addresses(const TimingLine& line, int flags, const char* what, const Output& output,
-                         AddressInfo& found) {
+// Finds the addresses of one end: of the server with RAI_PASSIVE, else of the client. `what` begins the
+// message of a failure.
+AddressInfo find_timed_addresses(const TimingLine& line, int flags, const char* what, const Output& output) {
   rdma_addrinfo hints = {};
   hints.ai_flags = flags;
   hints.ai_port_space = RDMA_PS_TCP;
   hints.ai_qp_type = IBV_QPT_RC;
-  const int error = find_addresses(line.source, line.destination, line.port, hints, found);
-  if (error != 0) tell_lookup_failure(output, what, error);
-  return error;
+  return find_addresses(line.ends, hints, what, output);
 }
 
-// Accepts connections until it is killed. Returns only on failure.
+// Accepts connections until it is killed.
 class Server {
  public:
   Server(const TimingLine& line, rdma_event_channel* channel)
       : line_(line), channel_(channel), output_(line.json) {}
 
-  int run() {
+  [[noreturn]] void run() {
     rdma_cm_id* id = nullptr;
-    if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return failed("listen request failed");
+    if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) fail_of_call("listen request failed");
     const Id listener(id);
-    AddressInfo addresses;
-    if (const int error = find_timed_addresses(line_, RAI_PASSIVE, "getrdmaaddr error", output_, addresses);
-        error != 0)
-      return error;
-    if (rdma_bind_addr(id, addresses->ai_src_addr) != 0) return failed("bind address failed");
-    if (rdma_listen(id, 0) != 0) return failed("failure trying to listen");
-    while (serve_next()) {
-    }
-    return failed("failure in rdma_get_cm_event in process_server_events");
+    const AddressInfo addresses = find_timed_addresses(line_, RAI_PASSIVE, "getrdmaaddr error", output_);
+    if (rdma_bind_addr(id, addresses->ai_src_addr) != 0) fail_of_call("bind address failed");
+    if (rdma_listen(id, 0) != 0) fail_of_call("failure trying to listen");
+    while (true) serve_next();
   }
 
  private:
-  bool serve_next() {
+  void serve_next() {
     Event event = next_event(channel_);
-    if (!event) return false;
+    if (!event) fail_of_call("failure in rdma_get_cm_event in process_server_events");
     rdma_cm_id* id = event->id;
     const rdma_cm_event_type type = event->event;
     event.reset();  // an id cannot be destroyed before its events are acknowledged
@@ -91,7 +81,6 @@ class Server {
       default:
         break;
     }
-    return true;
   }
 
   void accept(rdma_cm_id* id) {
@@ -136,11 +125,12 @@ class Client {
 
   int run() {
     if (!create()) return -1;
-    const int error = find_timed_addresses(line_, 0, "getaddrinfo error", output_, addresses_);
+    const int error =
+        status_of([this] { addresses_ = find_timed_addresses(line_, 0, "getaddrinfo error", output_); });
     if (error == 0) connect_all();
     destroy_all();
     output_.object()["program"] = "cmtime";
-    report(evaluate(whole_, spans_, !line_.source.empty()), output_);
+    report(evaluate(whole_, spans_, !line_.ends.source.empty()), output_);
     if (error != 0) return error;
     finish();
     return status_;
@@ -170,7 +160,7 @@ class Client {
   }
 
   void connect_all() {
-    if (!line_.source.empty()) {
+    if (!line_.ends.source.empty()) {
       for_all(
           ConnectStep::kBind, "binding source address",
           [this](Node& node) { return rdma_bind_addr(node.id.get(), addresses_->ai_src_addr); },
@@ -202,7 +192,7 @@ class Client {
     for_all(
         ConnectStep::kConnect, "connecting", [this](Node& node) { return connect(node); },
         "failure rconnecting");
-    connected_ = count_good();
+    connected_ = std::ranges::count(nodes_, false, &Node::failed);
     output_.text("disconnecting\n");
     disconnect_all();
   }
@@ -339,12 +329,6 @@ class Client {
     done(node, step);
   }
 
-  int count_good() const {
-    int good = 0;
-    for (const Node& node : nodes_) good += node.failed ? 0 : 1;
-    return good;
-  }
-
   void finish() {
     auto& object = output_.object();
     object["source"] = shown(addresses_->ai_src_addr);
@@ -362,10 +346,17 @@ class Client {
   std::vector<Spans> spans_;
   Spans whole_;
   int under_way_ = 0;
-  int connected_ = 0;
+  ptrdiff_t connected_ = 0;
   int status_ = 0;  // of the last call; becomes the exit status
   bool told_ = false;
 };
+
+constexpr std::array<const char*, kConnectSteps> kNames = {"create id",     "bind addr", "resolve addr",
+                                                           "resolve route", "create qp", "connect",
+                                                           "disconnect",    "destroy"};
+
+// Shown as the shortest duration if no connection completed a step.
+constexpr double kNone = 1e9;
 
 }  // namespace
 
@@ -373,14 +364,54 @@ int cmtime(int argc, char** argv) {
   TimingLine line;
   const Letters letters =
       parse_letters(argc, argv,
-                    {text('s', nullptr, line.destination), text('b', nullptr, line.source),
-                     decimal('c', line.connections, 0, 1 << 20), text('p', nullptr, line.port),
+                    {text('s', nullptr, line.ends.destination), text('b', nullptr, line.ends.source),
+                     decimal('c', line.connections, 0, 1 << 20), text('p', nullptr, line.ends.port),
                      decimal('r', line.retries, 0, 255), decimal('t', line.milliseconds, 0)});
   if (letters.next != Next::kGoOn) return print_usage("cmtime", argv[0], letters.next);
   line.json = letters.json;
   const Channel channel = first_channel();
   if (!channel) return 1;
-  return line.destination.empty() ? Server(line, channel.get()).run() : Client(line, channel.get()).run();
+  if (line.ends.destination.empty()) Server(line, channel.get()).run();
+  return Client(line, channel.get()).run();
+}
+
+std::optional<double> Span::microseconds() const {
+  if (!begun || !done) return std::nullopt;
+  return std::chrono::duration<double, std::micro>(*done - *begun).count();
+}
+
+std::vector<StepTimes> evaluate(const Spans& whole, const std::vector<Spans>& connections, bool with_bind) {
+  std::vector<StepTimes> steps;
+  for (size_t i = 0; i < kConnectSteps; ++i) {
+    if (i == static_cast<size_t>(ConnectStep::kBind) && !with_bind) continue;
+    const double total = whole[i].microseconds().value_or(0);
+    const double each = connections.empty() ? 0 : total / static_cast<double>(connections.size());
+    StepTimes times = {kNames[i], total, 0, kNone, each};
+    for (const Spans& connection : connections) {
+      const auto took = connection[i].microseconds();
+      if (!took) continue;
+      times.longest = std::max(times.longest, *took);
+      times.shortest = std::min(times.shortest, *took);
+    }
+    steps.push_back(times);
+  }
+  return steps;
+}
+
+void report(const std::vector<StepTimes>& steps, Output& output) {
+  output.text("step              total ms     max ms     min us  us / conn\n");
+  auto& list = output.object()["steps"] = nlohmann::ordered_json::array();
+  for (const StepTimes& step : steps) {
+    output.text("%-13s: %11.2f%11.2f%11.2f%11.2f\n", step.name, step.total / 1000, step.longest / 1000,
+                step.shortest, step.each);
+    nlohmann::ordered_json object = {{"step", step.name}, {"total_usec", step.total}};
+    if (step.shortest < kNone) {
+      object["max_usec"] = step.longest;
+      object["min_usec"] = step.shortest;
+    }
+    object["usec_per_connection"] = step.each;
+    list.push_back(object);
+  }
 }
 
 }  // namespace verbena::rdma_core

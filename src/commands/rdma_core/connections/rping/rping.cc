@@ -2,19 +2,14 @@
 // rping: pings by RDMA READ and WRITE between a client and a server.
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <memory>
 #include <thread>
 
 #include <netdb.h>
 #include <netinet/in.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/cm.h"
 #include "commands/rdma_core/connections/command_line.h"
 #include "commands/rdma_core/connections/rping/session.h"
-#include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -22,7 +17,6 @@ namespace {
 constexpr int kLeastPingBytes = 23;  // for a ping's name, its longest number and a zero byte
 constexpr int kMaxPingBytes = 64 * 1024;
 constexpr int kBacklog = 3;
-constexpr int kFailed = -1;
 
 struct PingLine {
   PingPlan plan;
@@ -97,7 +91,7 @@ sockaddr* generic(sockaddr_storage& address) {
   return reinterpret_cast<sockaddr*>(&address);
 }
 
-int report(const Session& session, const PingPlan& plan, double seconds) {
+void report(const Session& session, const PingPlan& plan, double seconds) {
   Output output(plan.json);
   auto& object = output.object();
   object["program"] = "rping";
@@ -109,54 +103,58 @@ int report(const Session& session, const PingPlan& plan, double seconds) {
   if (session.pings() > 0) object["usec_per_ping"] = seconds * 1e6 / session.pings();
   if (plan.validate && session.pings() > 0 && !plan.server) object["validated"] = true;
   output.finish();
-  return 0;
 }
 
-// Connects or accepts, pings until the end, and reports the result. Returns the exit status.
-int perform(Session& session, const PingPlan& plan) {
-  if (plan.server ? !session.accept() : !session.connect()) {
+// Connects or accepts, pings until the end, and reports the result.
+void perform(Session& session, const PingPlan& plan) {
+  try {
+    plan.server ? session.accept() : session.connect();
+  } catch (const Failure&) {
     if (!session.failed_by_event()) complain("connect error -1");
-    return kFailed;
+    throw;
   }
   const Stopwatch watch;
-  const bool done = plan.server ? session.serve() : session.ping();
+  const int status = status_of([&] { plan.server ? session.serve() : session.ping(); });
   const double seconds = watch.seconds();
-  if (!done) complain(verbena::format("rping {} failed: -1", plan.server ? "server" : "client"));
-  session.disconnect();
-  return done ? report(session, plan, seconds) : kFailed;
+  if (status != 0) complain(verbena::format("rping {} failed: -1", plan.server ? "server" : "client"));
+  status_of([&] { session.disconnect(); });
+  if (status != 0) throw Failure{status};
+  report(session, plan, seconds);
 }
 
-int run_client(PingLine& line, rdma_event_channel* channel, rdma_cm_id* id) {
+void run_client(PingLine& line, rdma_event_channel* channel, rdma_cm_id* id) {
   Session session(line.plan, channel, id);
   sockaddr* source = line.source.ss_family != 0 ? generic(line.source) : nullptr;
   if (rdma_resolve_addr(id, source, generic(line.address), kResolveMilliseconds) != 0) {
-    return failed("rdma_resolve_addr");
+    fail_of_call("rdma_resolve_addr");
   }
-  if (!session.await(Step::kRouteResolved, "ROUTE_RESOLVED")) return kFailed;
+  session.await(Step::kRouteResolved, "ROUTE_RESOLVED");
   session.debug("rdma_resolve_addr - rdma_resolve_route successful\n");
-  return session.prepare() ? perform(session, line.plan) : kFailed;
+  session.prepare();
+  perform(session, line.plan);
 }
 
 // Serves one connection from its request to its end.
-int serve(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id) {
+void serve(const PingPlan& plan, rdma_event_channel* channel, rdma_cm_id* id) {
   Session session(plan, channel, id);
-  if (session.prepare()) return perform(session, plan);
-  rdma_reject(id, nullptr, 0);
-  return kFailed;
+  try {
+    session.prepare();
+  } catch (const Failure&) {
+    rdma_reject(id, nullptr, 0);
+    throw;
+  }
+  perform(session, plan);
 }
 
-// Waits for the next connection request and returns its id. Null after an error.
+// Waits for the next connection request and returns its id.
 rdma_cm_id* next_request(rdma_event_channel* channel) {
   while (true) {
     const Event event = next_event(channel);
-    if (!event) {
-      failed("rdma_get_cm_event");
-      return nullptr;
-    }
+    if (!event) fail_of_call("rdma_get_cm_event");
     if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) return event->id;
     if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
       complain("cma detected device removal!!!!");
-      return nullptr;
+      throw Failure{-1};
     }
   }
 }
@@ -171,20 +169,17 @@ void serve_apart(const PingPlan& plan, rdma_cm_id* id) {
     rdma_reject(id, nullptr, 0);
     return;
   }
-  serve(plan, channel.get(), id);
+  status_of([&] { serve(plan, channel.get(), id); });
 }
 
-int run_server(PingLine& line, rdma_event_channel* channel, rdma_cm_id* listener) {
-  if (rdma_bind_addr(listener, generic(line.address)) != 0) return failed("rdma_bind_addr");
-  if (rdma_listen(listener, kBacklog) != 0) return failed("rdma_listen");
+void run_server(PingLine& line, rdma_event_channel* channel, rdma_cm_id* listener) {
+  if (rdma_bind_addr(listener, generic(line.address)) != 0) fail_of_call("rdma_bind_addr");
+  if (rdma_listen(listener, kBacklog) != 0) fail_of_call("rdma_listen");
   if (!line.plan.persistent) {
     const Id id(next_request(channel));
-    return id ? serve(line.plan, channel, id.get()) : kFailed;
+    return serve(line.plan, channel, id.get());
   }
-  while (rdma_cm_id* id = next_request(channel)) {
-    std::thread(serve_apart, line.plan, id).detach();
-  }
-  return kFailed;
+  while (true) std::thread(serve_apart, line.plan, next_request(channel)).detach();
 }
 
 }  // namespace
@@ -200,9 +195,10 @@ int rping(int argc, char** argv) {
   const Channel channel = first_channel();
   if (!channel) return errno;
   rdma_cm_id* made = nullptr;
-  if (rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) return failed("rdma_create_id");
+  if (rdma_create_id(channel.get(), &made, nullptr, RDMA_PS_TCP) != 0) fail_of_call("rdma_create_id");
   const Id id(made);
-  return line.plan.server ? run_server(line, channel.get(), made) : run_client(line, channel.get(), made);
+  (line.plan.server ? run_server : run_client)(line, channel.get(), made);
+  return 0;
 }
 
 }  // namespace verbena::rdma_core

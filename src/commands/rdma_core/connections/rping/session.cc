@@ -2,7 +2,6 @@
 #include "commands/rdma_core/connections/rping/session.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
@@ -13,11 +12,8 @@
 #include <poll.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/cm.h"
 
 namespace verbena::rdma_core {
-
 namespace {
 
 struct Wire {
@@ -30,6 +26,26 @@ static_assert(sizeof(Wire) == kAdvertisementBytes);
 constexpr char kFirst = 'A';
 constexpr char kLast = 'z';
 constexpr int kLetters = kLast - kFirst + 1;
+
+constexpr int kSendDepth = 16;
+constexpr int kWholeAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+constexpr int kMilliseconds = 10000;
+
+void require_posted(const char* what, int error) {
+  if (error == 0) return;
+  complain(verbena::format("{} error {}", what, error), std::strerror(error));
+  throw Failure{-1};
+}
+
+// Fails with `sentence` and `error` if a call of libibverbs has returned an errno.
+void require(int error, const std::string& sentence) {
+  errno = error;
+  if (error != 0) fail_of_call(sentence);
+}
+
+int length_of(std::string_view text) {
+  return static_cast<int>(text.size());
+}
 
 }  // namespace
 
@@ -63,23 +79,6 @@ void write_ping(std::span<char> buffer, int number) {
   buffer.back() = '\0';
 }
 
-namespace {
-
-constexpr int kSendDepth = 16;
-constexpr int kWholeAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-constexpr int kMilliseconds = 10000;
-
-bool refused(const char* what, int error) {
-  complain(verbena::format("{} error {}", what, error), std::strerror(error));
-  return false;
-}
-
-int length_of(std::string_view text) {
-  return static_cast<int>(text.size());
-}
-
-}  // namespace
-
 // Construction and destruction.
 
 void Session::debug(const char* format, ...) const {
@@ -90,21 +89,23 @@ void Session::debug(const char* format, ...) const {
   va_end(arguments);
 }
 
-bool Session::prepare() {
+void Session::prepare() {
   domain_.reset(ibv_alloc_pd(id_->verbs));
-  if (!domain_) return failed("ibv_alloc_pd failed") == 0;
+  if (!domain_) fail_of_call("ibv_alloc_pd failed");
   debug("created pd %p\n", static_cast<void*>(domain_.get()));
   completions_.reset(ibv_create_comp_channel(id_->verbs));
-  if (!completions_) return failed("ibv_create_comp_channel failed") == 0;
+  if (!completions_) fail_of_call("ibv_create_comp_channel failed");
   debug("created channel %p\n", static_cast<void*>(completions_.get()));
   queue_.reset(ibv_create_cq(id_->verbs, kSendDepth * 2, this, completions_.get(), 0));
-  if (!queue_) return failed("ibv_create_cq failed") == 0;
+  if (!queue_) fail_of_call("ibv_create_cq failed");
   debug("created cq %p\n", static_cast<void*>(queue_.get()));
-  if (ibv_req_notify_cq(queue_.get(), 0) != 0) return failed("ibv_req_notify_cq failed") == 0;
-  return make_queue_pair() && make_buffers() && post_receive();
+  if (ibv_req_notify_cq(queue_.get(), 0) != 0) fail_of_call("ibv_req_notify_cq failed");
+  make_queue_pair();
+  make_buffers();
+  post_receive();
 }
 
-bool Session::make_queue_pair() {
+void Session::make_queue_pair() {
   ibv_qp_init_attr wanted = {};
   wanted.cap.max_send_wr = kSendDepth;
   wanted.cap.max_recv_wr = 2;
@@ -114,38 +115,35 @@ bool Session::make_queue_pair() {
   wanted.send_cq = queue_.get();
   wanted.recv_cq = queue_.get();
   if (!plan_.own_queue_pair) {
-    if (rdma_create_qp(id_, domain_.get(), &wanted) != 0) return failed("rdma_create_qp") == 0;
+    if (rdma_create_qp(id_, domain_.get(), &wanted) != 0) fail_of_call("rdma_create_qp");
     pair_of_id_.reset(id_);
     debug("created qp %p\n", static_cast<void*>(id_->qp));
-    return true;
+    return;
   }
   own_pair_.reset(ibv_create_qp(domain_.get(), &wanted));
-  if (!own_pair_) return failed("ibv_create_qp") == 0;
+  if (!own_pair_) fail_of_call("ibv_create_qp");
   ibv_qp_attr initial = {};
   initial.qp_state = IBV_QPS_INIT;
   initial.port_num = id_->port_num;
-  errno = ibv_modify_qp(own_pair_.get(), &initial,
-                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  if (errno != 0) return failed("ibv_modify_qp") == 0;
+  require(ibv_modify_qp(own_pair_.get(), &initial,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+          "ibv_modify_qp");
   debug("created qp %p\n", static_cast<void*>(own_pair_.get()));
-  return true;
 }
 
-bool Session::make_buffer(Buffer& buffer, size_t bytes, int access, const char* name) {
+void Session::make_buffer(Buffer& buffer, size_t bytes, int access, const char* name) {
   buffer.bytes.resize(bytes);
   buffer.region.reset(ibv_reg_mr(domain_.get(), buffer.bytes.data(), bytes, access));
-  if (!buffer.region) return failed(verbena::format("{} reg_mr failed", name)) == 0;
-  return true;
+  if (!buffer.region) fail_of_call(verbena::format("{} reg_mr failed", name));
 }
 
-bool Session::make_buffers() {
+void Session::make_buffers() {
   const auto bytes = static_cast<size_t>(plan_.bytes);
-  const bool made = make_buffer(received_, kAdvertisementBytes, IBV_ACCESS_LOCAL_WRITE, "recv_buf") &&
-                    make_buffer(sent_, kAdvertisementBytes, 0, "send_buf") &&
-                    make_buffer(sink_, bytes, kWholeAccess, "rdma_buf") &&
-                    (plan_.server || make_buffer(source_, bytes, kWholeAccess, "start_buf"));
-  if (made) debug("allocated & registered buffers...\n");
-  return made;
+  make_buffer(received_, kAdvertisementBytes, IBV_ACCESS_LOCAL_WRITE, "recv_buf");
+  make_buffer(sent_, kAdvertisementBytes, 0, "send_buf");
+  make_buffer(sink_, bytes, kWholeAccess, "rdma_buf");
+  if (!plan_.server) make_buffer(source_, bytes, kWholeAccess, "start_buf");
+  debug("allocated & registered buffers...\n");
 }
 
 rdma_conn_param Session::connection() const {
@@ -158,51 +156,49 @@ rdma_conn_param Session::connection() const {
   return wanted;
 }
 
-bool Session::bring_up() {
+void Session::bring_up() {
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
     ibv_qp_attr attributes = {};
     int mask = 0;
     attributes.qp_state = state;
-    if (rdma_init_qp_attr(id_, &attributes, &mask) != 0) return failed("rdma_init_qp_attr") == 0;
-    errno = ibv_modify_qp(own_pair_.get(), &attributes, mask);
-    if (errno != 0) return failed("rping_modify_qp") == 0;
+    if (rdma_init_qp_attr(id_, &attributes, &mask) != 0) fail_of_call("rdma_init_qp_attr");
+    require(ibv_modify_qp(own_pair_.get(), &attributes, mask), "rping_modify_qp");
   }
-  return true;
 }
 
-bool Session::connect() {
+void Session::connect() {
   rdma_conn_param wanted = connection();
-  if (rdma_connect(id_, &wanted) != 0) return failed("rdma_connect") == 0;
-  if (!await(Step::kConnected, "CONNECTED")) return false;
+  if (rdma_connect(id_, &wanted) != 0) fail_of_call("rdma_connect");
+  await(Step::kConnected, "CONNECTED");
   if (own_pair_) {
-    if (!bring_up()) return false;
-    if (rdma_establish(id_) != 0) return failed("rdma_establish") == 0;
+    bring_up();
+    if (rdma_establish(id_) != 0) fail_of_call("rdma_establish");
   }
   debug("rdma_connect successful\n");
-  return true;
 }
 
-bool Session::accept() {
+void Session::accept() {
   debug("accepting client connection request\n");
   rdma_conn_param answer = connection();
-  if (own_pair_ && !bring_up()) return false;
-  if (rdma_accept(id_, own_pair_ ? &answer : nullptr) != 0) return failed("rdma_accept") == 0;
-  return await_connected();
+  if (own_pair_) bring_up();
+  if (rdma_accept(id_, own_pair_ ? &answer : nullptr) != 0) fail_of_call("rdma_accept");
+  // The client's first message may come before the ESTABLISHED event, and counts as well.
+  while (!established_ && step_ != Step::kReadAdvertised) {
+    if (at_end() || !progress()) miss("CONNECTED");
+  }
 }
 
-bool Session::disconnect() {
+void Session::disconnect() {
   if (own_pair_) {
     ibv_qp_attr attributes = {};
     attributes.qp_state = IBV_QPS_ERR;
-    errno = ibv_modify_qp(own_pair_.get(), &attributes, IBV_QP_STATE);
-    if (errno != 0) return failed("ibv_modify_qp") == 0;
+    require(ibv_modify_qp(own_pair_.get(), &attributes, IBV_QP_STATE), "ibv_modify_qp");
   }
   const bool was_there = step_ != Step::kDisconnected;
-  if (rdma_disconnect(id_) != 0) return false;
+  if (rdma_disconnect(id_) != 0) return;
   // Wait for the peer's reply; librdmacm generates the event if none comes.
   while (was_there && !at_end() && progress()) {
   }
-  return true;
 }
 
 nlohmann::ordered_json Session::description() const {
@@ -211,23 +207,15 @@ nlohmann::ordered_json Session::description() const {
 
 // Events of librdmacm, and completions.
 
-bool Session::missed(const char* name) const {
+void Session::miss(const char* name) const {
   if (!failed_by_event_) complain(verbena::format("wait for {} state {}", name, static_cast<int>(step_)));
-  return false;
+  throw Failure{-1};
 }
 
-bool Session::await(Step wanted, const char* name) {
+void Session::await(Step wanted, const char* name) {
   while (step_ != wanted) {
-    if (at_end() || !progress()) return missed(name);
+    if (at_end() || !progress()) miss(name);
   }
-  return true;
-}
-
-bool Session::await_connected() {
-  while (!established_ && step_ != Step::kReadAdvertised) {
-    if (at_end() || !progress()) return missed("CONNECTED");
-  }
-  return true;
 }
 
 bool Session::progress() {
@@ -338,7 +326,7 @@ void Session::take(const ibv_wc& completion) {
     case IBV_WC_RECV:
       debug("recv completion\n");
       take_message(completion);
-      if (step_ != Step::kError && !post_receive()) step_ = Step::kError;
+      if (step_ != Step::kError && status_of([this] { post_receive(); }) != 0) step_ = Step::kError;
       return;
     default:
       fail(verbena::format("unknown completion {}", static_cast<int>(completion.opcode)));
@@ -365,23 +353,20 @@ void Session::take_message(const ibv_wc& completion) {
 
 // The rounds of both ends: their requests and the order of these.
 
-bool Session::post_receive() {
-  const int error = rdma_core::post_receive(
-      queue_pair(),
-      {reinterpret_cast<uintptr_t>(received_.bytes.data()), kAdvertisementBytes, received_.region->lkey});
-  return error == 0 || refused("post recv", error);
+void Session::post_receive() {
+  const ibv_sge place = {reinterpret_cast<uintptr_t>(received_.bytes.data()), kAdvertisementBytes,
+                         received_.region->lkey};
+  require_posted("post recv", rdma_core::post_receive(queue_pair(), place));
 }
 
-bool Session::post(ibv_wr_opcode opcode, const Buffer& buffer, size_t bytes) {
+void Session::post(ibv_wr_opcode opcode, const Buffer& buffer, size_t bytes) {
   ibv_send_wr request = {};
   request.opcode = opcode;
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma = {other_.address, other_.key};
-  const int error = post_send(
-      queue_pair(),
-      {reinterpret_cast<uintptr_t>(buffer.bytes.data()), static_cast<uint32_t>(bytes), buffer.region->lkey},
-      request);
-  return error == 0 || refused("post send", error);
+  const ibv_sge piece = {reinterpret_cast<uintptr_t>(buffer.bytes.data()), static_cast<uint32_t>(bytes),
+                         buffer.region->lkey};
+  require_posted("post send", post_send(queue_pair(), piece, request));
 }
 
 void Session::advertise(const Buffer& buffer) {
@@ -392,68 +377,66 @@ void Session::advertise(const Buffer& buffer) {
   debug("RDMA addr %" PRIx64 " rkey %x len %d\n", said.address, said.key, said.bytes);
 }
 
-bool Session::fits() const {
-  if (other_.bytes <= sink_.bytes.size()) return true;
-  complain(verbena::format("a ping of {} bytes does not fit into {}", other_.bytes, sink_.bytes.size()),
-           "give the server the client's -S");
-  return false;
-}
-
-bool Session::serve() {
+void Session::serve() {
   while (step_ != Step::kDisconnected) {
-    if (!mirror() && step_ != Step::kDisconnected) return false;
+    const int status = status_of([this] { mirror(); });
+    if (status != 0 && step_ != Step::kDisconnected) throw Failure{status};
   }
-  return true;
 }
 
-bool Session::mirror() {
-  if (!await(Step::kReadAdvertised, "RDMA_READ_ADV")) return false;
+void Session::mirror() {
+  await(Step::kReadAdvertised, "RDMA_READ_ADV");
   debug("server received sink adv\n");
-  if (!fits() || !post(IBV_WR_RDMA_READ, sink_, other_.bytes)) return false;
+  if (other_.bytes > sink_.bytes.size()) {
+    complain(verbena::format("a ping of {} bytes does not fit into {}", other_.bytes, sink_.bytes.size()),
+             "give the server the client's -S");
+    throw Failure{-1};
+  }
+  post(IBV_WR_RDMA_READ, sink_, other_.bytes);
   debug("server posted rdma read req \n");
-  if (!await(Step::kReadComplete, "RDMA_READ_COMPLETE")) return false;
+  await(Step::kReadComplete, "RDMA_READ_COMPLETE");
   debug("server received read complete\n");
   const std::string_view text = text_of(sink_.bytes);
   if (plan_.verbose && !plan_.json) std::printf("server ping data: %.*s\n", length_of(text), text.data());
-  if (!post_message()) return false;
+  post_message();
   debug("server posted go ahead\n");
 
-  if (!await(Step::kWriteAdvertised, "RDMA_WRITE_ADV")) return false;
+  await(Step::kWriteAdvertised, "RDMA_WRITE_ADV");
   debug("server received sink adv\n");
   const size_t bytes = std::min(text.size() + 1, sink_.bytes.size());
   debug("rdma write from lkey %x laddr %" PRIxPTR " len %zu\n", sink_.region->lkey,
         reinterpret_cast<uintptr_t>(sink_.bytes.data()), bytes);
-  if (!post(IBV_WR_RDMA_WRITE, sink_, bytes)) return false;
-  if (!await(Step::kWriteComplete, "RDMA_WRITE_COMPLETE")) return false;
+  post(IBV_WR_RDMA_WRITE, sink_, bytes);
+  await(Step::kWriteComplete, "RDMA_WRITE_COMPLETE");
   debug("server rdma write complete \n");
-  if (!post_message()) return false;
+  post_message();
   debug("server posted go ahead\n");
   ++pings_;
-  return true;
 }
 
-bool Session::ping() {
-  for (int number = 0; plan_.count == 0 || number < plan_.count; ++number) {
-    if (!round(number)) return step_ == Step::kDisconnected;
-  }
-  return true;
+void Session::ping() {
+  const int status = status_of([this] {
+    for (int number = 0; plan_.count == 0 || number < plan_.count; ++number) round(number);
+  });
+  if (status != 0 && step_ != Step::kDisconnected) throw Failure{status};
 }
 
-bool Session::round(int number) {
+void Session::round(int number) {
   step_ = Step::kReadAdvertised;
   write_ping(source_.bytes, number);
   advertise(source_);
-  if (!post_message() || !await(Step::kWriteAdvertised, "RDMA_WRITE_ADV")) return false;
+  post_message();
+  await(Step::kWriteAdvertised, "RDMA_WRITE_ADV");
   advertise(sink_);
-  if (!post_message() || !await(Step::kWriteComplete, "RDMA_WRITE_COMPLETE")) return false;
+  post_message();
+  await(Step::kWriteComplete, "RDMA_WRITE_COMPLETE");
   if (plan_.validate && source_.bytes != sink_.bytes) {
     complain("data mismatch!");
-    return false;
+    throw Failure{-1};
   }
   const std::string_view text = text_of(sink_.bytes);
   if (plan_.verbose && !plan_.json) std::printf("ping data: %.*s\n", length_of(text), text.data());
   ++pings_;
-  return true;
 }
 
 }  // namespace verbena::rdma_core

@@ -71,7 +71,7 @@ enum class Step {
 // each, the server sends a message whose content does not matter. One thread uses a session. Each session of
 // a persistent server has a thread and an event channel of its own.
 //
-// Functions return true, or false after reporting the error.
+// A function that fails throws a Failure with status -1 after its message.
 class Session {
  public:
   // `id` is the identifier of the connection, present or future. `id` and `channel` must outlive the session.
@@ -80,20 +80,17 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  bool prepare();  // creates all objects; call once the id has a device
+  void prepare();  // creates all objects; call once the id has a device
   // Waits for the state `wanted`, called `name` in messages. Fails if the connection ends.
-  bool await(Step wanted, const char* name);
-  // Waits until the connection is established. The server may receive the client's first message before the
-  // ESTABLISHED event, and that message counts as well.
-  bool await_connected();
-  bool connect();  // client only
-  bool accept();   // server only
-  // Disconnects, and waits for the DISCONNECTED event unless it has come already. If rdma_disconnect() fails,
-  // returns false without a report.
-  bool disconnect();
+  void await(Step wanted, const char* name);
+  void connect();  // client only
+  void accept();   // server only
+  // Disconnects, and waits for the DISCONNECTED event unless it has come already. Ignores that
+  // rdma_disconnect() fails.
+  void disconnect();
 
-  bool serve();  // answers pings until the client disconnects
-  bool ping();   // sends `plan.count` pings, or pings until the server disconnects
+  void serve();  // answers pings until the client disconnects
+  void ping();   // sends `plan.count` pings, or pings until the server disconnects
 
   // Whether an event of librdmacm ended the session, such as a rejection. The session has reported it.
   bool failed_by_event() const { return failed_by_event_; }
@@ -107,30 +104,29 @@ class Session {
     Region region;
   };
 
-  bool make_queue_pair();
-  bool make_buffers();
-  bool make_buffer(Buffer& buffer, size_t bytes, int access, const char* name);
-  bool bring_up();  // moves an own queue pair to RTS
+  void make_queue_pair();
+  void make_buffers();
+  void make_buffer(Buffer& buffer, size_t bytes, int access, const char* name);
+  void bring_up();  // moves an own queue pair to RTS
   rdma_conn_param connection() const;
 
   ibv_qp* queue_pair() const { return own_pair_ ? own_pair_.get() : id_->qp; }
-  bool post_receive();
-  bool post_message() { return post(IBV_WR_SEND, sent_, kAdvertisementBytes); }
+  void post_receive();
+  void post_message() { post(IBV_WR_SEND, sent_, kAdvertisementBytes); }
   // Posts a message, or a READ or WRITE of the buffer that the client has advertised.
-  bool post(ibv_wr_opcode opcode, const Buffer& buffer, size_t bytes);
+  void post(ibv_wr_opcode opcode, const Buffer& buffer, size_t bytes);
   void advertise(const Buffer& buffer);
 
-  bool progress();  // waits for an event or a completion and handles it
+  bool progress();  // waits for an event or a completion and handles it; false after reporting an error
   bool at_end() const { return step_ == Step::kDisconnected || step_ == Step::kError; }
   void take_event(const rdma_cm_event& event);
   void take_completions();
   void take(const ibv_wc& completion);
   void take_message(const ibv_wc& completion);
   void fail(const std::string& sentence, const std::string& remedy = {});
-  bool missed(const char* name) const;
-  bool mirror();           // one round of the server
-  bool round(int number);  // one round of the client
-  bool fits() const;
+  [[noreturn]] void miss(const char* name) const;
+  void mirror();           // one round of the server
+  void round(int number);  // one round of the client
 
   const PingPlan plan_;
   rdma_event_channel* channel_;

@@ -8,7 +8,6 @@
 #include <poll.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
@@ -33,79 +32,71 @@ class MulticastTrial final : public Trial {
   sockaddr* group() { return reinterpret_cast<sockaddr*>(&group_); }
   sockaddr* source() { return plan_.source.empty() ? nullptr : reinterpret_cast<sockaddr*>(&source_); }
 
-  int perform() override {
+  void perform() override {
     output_.object()["role"] = membership_.sender ? "sender" : "receiver";
     output_.object()["group"] = membership_.group;
     output_.text("%s: starting %s\n", name_, membership_.sender ? "client" : "server");
-    if (!plan_.source.empty()) {
-      if (const int status = find(plan_.source, source_); status != 0) return status;
-    }
-    if (const int status = find_group(); status != 0) return status;
+    if (!plan_.source.empty()) find(plan_.source, source_);
+    find_group();
     output_.text("%s: joining\n", name_);
-    if (const int status = for_each_node([this](Node& node) { return begin(node); }); status != 0) {
-      return status;
+    for (const auto& node : nodes_) begin(*node);
+    int status = status_of([this] {
+      serve_until_connected();
+      settle();
+      transfer();
+    });
+    for (const auto& node : nodes_) {
+      if (rdma_leave_multicast(node->id.get(), group()) != 0) status = complain_of_call("failure leaving");
     }
-    int status = serve_until_connected();
-    if (status == 0) status = settle();
-    if (status == 0) status = transfer();
-    return leave(status);
+    if (status != 0) throw Failure{status};
   }
 
-  int find(const std::string& name, sockaddr_storage& address) {
+  void find(const std::string& name, sockaddr_storage& address) {
     const int error = find_host(name, address);
-    if (error == 0) return 0;
-    tell_failure(output_, verbena::format("getaddrinfo failed ({}) - invalid hostname or IP address",
-                                          gai_strerror(error)));
-    return error;
+    if (error == 0) return;
+    fail(output_, error,
+         verbena::format("getaddrinfo failed ({}) - invalid hostname or IP address", gai_strerror(error)));
   }
 
-  int find_group() {
+  void find_group() {
     if (!membership_.unmapped) return find(membership_.group, group_);
     auto* address = reinterpret_cast<sockaddr_ib*>(&group_);
     address->sib_family = AF_IB;
-    if (inet_pton(AF_INET6, membership_.group.c_str(), &address->sib_addr) == 1) return 0;
-    tell_failure(output_, verbena::format("{}: '{}' is no GID", name_, membership_.group),
-                 "a GID is written as an IPv6 address is");
-    return -1;
+    if (inet_pton(AF_INET6, membership_.group.c_str(), &address->sib_addr) == 1) return;
+    fail(output_, -1, verbena::format("{}: '{}' is no GID", name_, membership_.group),
+         "a GID is written as an IPv6 address is");
   }
 
-  int begin(Node& node) {
-    if (source() != nullptr && rdma_bind_addr(node.id.get(), source()) != 0) {
-      return complain_of_call("addr bind failure");
-    }
+  void begin(Node& node) {
+    if (source() != nullptr && rdma_bind_addr(node.id.get(), source()) != 0) fail_call("addr bind failure");
     const int status = membership_.unmapped
-                           ? address_resolved(node)
+                           ? status_of([&] { address_resolved(node); })
                            : rdma_resolve_addr(node.id.get(), source(), group(), kResolveMilliseconds);
-    return status == 0 ? 0 : complain_of_call("resolve addr failure");
+    if (status != 0) fail_call("resolve addr failure");
   }
 
-  int address_resolved(Node& node) override {
-    if (const int status = fits_port(node); status != 0) return status;
-    if (const int status = node.prepare(); status != 0) return status;
-    if (!membership_.sender) {
-      if (const int status = node.post_receives(); status != 0) return status;
-    }
+  void address_resolved(Node& node) override {
+    require_port_fits(node);
+    node.prepare();
+    if (!membership_.sender) node.post_receives();
     rdma_cm_join_mc_attr_ex wanted = {};
     wanted.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     wanted.addr = group();
     wanted.join_flags =
         membership_.send_only ? RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER : RDMA_MC_JOIN_FLAG_FULLMEMBER;
-    if (rdma_join_multicast_ex(node.id.get(), &wanted, &node) != 0) {
-      return complain_of_call("failure joining");
-    }
-    return 0;
+    if (rdma_join_multicast_ex(node.id.get(), &wanted, &node) != 0) fail_call("failure joining");
   }
 
-  int joined(Node& node, const rdma_ud_param& group) override {
+  void joined(Node& node, const rdma_ud_param& group) override {
     const std::string text = gid_text(group.ah_attr.grh.dgid);
     output_.text("%s: joined dgid: %s mlid 0x%x sl %d\n", name_, text.c_str(), group.ah_attr.dlid,
                  group.ah_attr.sl);
     output_.object()["dgid"] = text;
-    return reached(node, group);
+    reached(node, group);
   }
 
   // Waits until the group's membership has taken effect, and reports events meanwhile.
-  int settle() {
+  void settle() {
     const Stopwatch watch;
     while (watch.seconds() * 1000 < kSettleMilliseconds) {
       const int left = kSettleMilliseconds - static_cast<int>(watch.seconds() * 1000);
@@ -113,7 +104,6 @@ class MulticastTrial final : public Trial {
       poll(&listened, 1, left);
       tell_of_events();
     }
-    return 0;
   }
 
   void tell_of_events() {
@@ -127,34 +117,22 @@ class MulticastTrial final : public Trial {
     }
   }
 
-  int transfer() {
-    if (plan_.messages == 0) return 0;
+  void transfer() {
+    if (plan_.messages == 0) return;
     const Stopwatch watch;
-    int status = 0;
     if (membership_.sender) {
       output_.text("initiating data transfers\n");
-      status = for_each_node([](Node& node) { return node.post_sends(0); });
+      send(0);
     } else {
       output_.text("receiving data transfers\n");
-      status = await_receives([this] {
+      await_receives([this] {
         return verbena::format(
             "nobody has sent {} messages to {} yet (messages that are lost do not come again)",
             plan_.messages, membership_.group);
       });
     }
-    if (status != 0) return status;
     output_.text("data transfers complete\n");
     transferring_ = watch.seconds();
-    return 0;
-  }
-
-  int leave(int status) {
-    for (const auto& node : nodes_) {
-      if (rdma_leave_multicast(node->id.get(), group()) != 0) {
-        status = complain_of_call("failure leaving");
-      }
-    }
-    return status;
   }
 
   const Membership membership_;

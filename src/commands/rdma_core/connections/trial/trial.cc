@@ -5,8 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -14,17 +12,17 @@
 #include <strings.h>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/connections/cm.h"
 
 namespace verbena::rdma_core {
-
 namespace {
 
 constexpr size_t kGrh = sizeof(ibv_grh);
 
 // After this number of unsuccessful polls, yield the processor and check the time.
 constexpr int kVainPolls = 1000;
+
+constexpr int kMaxConnections = 1 << 20;
+constexpr int kMaxBytes = 1 << 30;
 
 }  // namespace
 
@@ -34,77 +32,72 @@ std::optional<uint32_t> number_to_answer(const ibv_wc& completion) {
   return be32toh(completion.imm_data);
 }
 
-int Node::prepare() {
+void Node::prepare() {
   domain_.reset(ibv_alloc_pd(id->verbs));
   if (!domain_) {
-    tell_failure(output_, verbena::format("{}: unable to allocate PD", shape_.program),
-                 remedy_for_errno(errno));
-    return -ENOMEM;
+    const char* remedy = remedy_for_errno(errno);
+    fail(output_, -ENOMEM, verbena::format("{}: unable to allocate PD", plan_.program), remedy);
   }
-  if (const int status = make_queues(); status != 0) return status;
-  if (make_queue_pair() != 0) return failed(verbena::format("{}: unable to create QP", shape_.program));
-  queue_pair_.reset(id.get());
-  return make_message();
+  make_queues();
+  make_queue_pair();
+  make_message();
 }
 
-int Node::make_queues() {
-  const int entries = std::max(shape_.messages, 1);
+void Node::make_queues() {
+  const int entries = std::max(plan_.messages, 1);
   const auto make = [&](int size) {
     return CompletionQueue(ibv_create_cq(id->verbs, size, this, nullptr, 0));
   };
   receives_ = make(datagrams() ? 2 * entries : entries);
   if (!datagrams()) sends_ = make(entries);
-  if (receives_ && (datagrams() || sends_)) return 0;
-  tell_failure(output_, verbena::format("{}: unable to create CQ", shape_.program),
-               "fewer messages (-C) need smaller queues");
-  return -ENOMEM;
+  if (receives_ && (datagrams() || sends_)) return;
+  fail(output_, -ENOMEM, verbena::format("{}: unable to create CQ", plan_.program),
+       "fewer messages (-C) need smaller queues");
 }
 
-int Node::make_queue_pair() {
+void Node::make_queue_pair() {
   ibv_qp_init_attr_ex wanted = {};
-  const auto entries = static_cast<uint32_t>(std::max(shape_.messages, 1));
+  const auto entries = static_cast<uint32_t>(std::max(plan_.messages, 1));
   wanted.cap = {entries, entries, 1, 1, 0};
   wanted.qp_context = this;
   wanted.sq_sig_all = datagrams() ? 0 : 1;
-  wanted.qp_type = shape_.type;
+  wanted.qp_type = plan_.type;
   wanted.send_cq = sends();
   wanted.recv_cq = receives_.get();
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
   wanted.pd = domain_.get();
-  if (!shape_.hears_itself) {
+  if (!plan_.hears_itself) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
     wanted.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
   }
-  return rdma_create_qp_ex(id.get(), &wanted);
+  if (rdma_create_qp_ex(id.get(), &wanted) != 0) {
+    fail_of_call(verbena::format("{}: unable to create QP", plan_.program));
+  }
+  queue_pair_.reset(id.get());
 }
 
-int Node::make_message() {
-  if (shape_.messages == 0) return 0;
-  memory_.resize(static_cast<size_t>(shape_.bytes) + (datagrams() ? kGrh : 0));
+void Node::make_message() {
+  if (plan_.messages == 0) return;
+  memory_.resize(static_cast<size_t>(plan_.bytes) + (datagrams() ? kGrh : 0));
   region_.reset(ibv_reg_mr(domain_.get(), memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE));
-  if (region_) return 0;
+  if (region_) return;
   tell_failure(output_, "failed to reg MR", remedy_for_errno(errno));
-  tell_failure(output_, verbena::format("{}: failed to create messages: {}", shape_.program, -1));
-  return -1;
+  fail(output_, -1, verbena::format("{}: failed to create messages: {}", plan_.program, -1));
 }
 
-int Node::post_receives() {
-  if (shape_.messages == 0) return 0;
+void Node::post_receives() {
+  if (plan_.messages == 0) return;
   const ibv_sge place = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(memory_.size()),
                          region_->lkey};
-  for (int i = 0; i < shape_.messages; ++i) {
+  for (int i = 0; i < plan_.messages; ++i) {
     const int error = post_receive(id->qp, place);
-    if (error != 0) {
-      tell_failure(output_, verbena::format("failed to post receives: {}", error));
-      return error;
-    }
+    if (error != 0) fail(output_, error, verbena::format("failed to post receives: {}", error));
   }
-  return 0;
 }
 
-int Node::post_sends(unsigned flags) {
-  if (!connected || shape_.messages == 0) return 0;
-  const ibv_sge message = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(shape_.bytes),
+void Node::post_sends(unsigned flags) {
+  if (!connected || plan_.messages == 0) return;
+  const ibv_sge message = {reinterpret_cast<uintptr_t>(memory_.data()), static_cast<uint32_t>(plan_.bytes),
                            region_->lkey};
   ibv_send_wr request = {};
   request.opcode = datagrams() ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
@@ -113,54 +106,43 @@ int Node::post_sends(unsigned flags) {
     request.imm_data = htobe32(id->qp->qp_num);
     request.wr.ud = {remote_.get(), remote_number, remote_key};
   }
-  for (int i = 0; i < shape_.messages; ++i) {
+  for (int i = 0; i < plan_.messages; ++i) {
     const int error = post_send(id->qp, message, request);
-    if (error != 0) {
-      tell_failure(output_, verbena::format("failed to post sends: {}", error));
-      return error;
-    }
+    if (error != 0) fail(output_, error, verbena::format("failed to post sends: {}", error));
   }
-  return 0;
 }
 
-int Node::await(ibv_cq* queue, Patience& patience, const char* done,
-                const std::function<int(ibv_wc&)>& first) {
+void Node::await(ibv_cq* queue, Patience& patience, const char* done,
+                 const std::function<void(ibv_wc&)>& first) {
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + std::chrono::milliseconds(patience.milliseconds());
   int vain = 0;
-  for (int count = 0; count < shape_.messages;) {
+  for (int count = 0; count < plan_.messages;) {
     std::array<ibv_wc, 8> completions;
     const int found = ibv_poll_cq(queue, static_cast<int>(completions.size()), completions.data());
-    if (found < 0) {
-      tell_failure(output_, verbena::format("{}: failed polling CQ: {}", shape_.program, found));
-      return found;
-    }
+    if (found < 0) fail(output_, found, verbena::format("{}: failed polling CQ: {}", plan_.program, found));
     for (int i = 0; i < found; ++i) {
       if (completions[i].status == IBV_WC_SUCCESS) continue;
-      tell_failure(output_, verbena::format("{}: a message was not {}: {}", shape_.program, done,
-                                            ibv_wc_status_str(completions[i].status)));
-      return -1;
+      fail(output_, -1,
+           verbena::format("{}: a message was not {}: {}", plan_.program, done,
+                           ibv_wc_status_str(completions[i].status)));
     }
-    if (found > 0 && count == 0 && first) {
-      if (const int status = first(completions[0]); status != 0) return status;
-    }
+    if (found > 0 && count == 0 && first) first(completions[0]);
     count += found;
     if (found > 0 || ++vain % kVainPolls != 0) continue;
     std::this_thread::yield();
     if (patience.milliseconds() >= 0 && Clock::now() > until) patience.say();
   }
-  return 0;
 }
 
-int Node::reach(ibv_ah_attr attributes) {
+void Node::reach(ibv_ah_attr attributes) {
   remote_.reset(ibv_create_ah(domain_.get(), &attributes));
-  if (remote_) return 0;
-  tell_failure(output_, verbena::format("{}: failure creating address handle", shape_.program),
-               remedy_for_errno(errno));
-  return -1;
+  if (remote_) return;
+  const char* remedy = remedy_for_errno(errno);
+  fail(output_, -1, verbena::format("{}: failure creating address handle", plan_.program), remedy);
 }
 
-int Node::reach_sender(ibv_wc& completion) {
+void Node::reach_sender(ibv_wc& completion) {
   const auto number = number_to_answer(completion);
   ibv_qp_attr attributes = {};
   ibv_qp_init_attr ignored = {};
@@ -169,13 +151,11 @@ int Node::reach_sender(ibv_wc& completion) {
                                         reinterpret_cast<ibv_grh*>(memory_.data()), id->port_num));
   }
   if (!remote_ || ibv_query_qp(id->qp, &attributes, IBV_QP_QKEY, &ignored) != 0) {
-    tell_failure(output_, verbena::format("{}: failed to create reply AH", shape_.program),
-                 number ? "" : "the message does not say which queue pair to answer");
-    return -1;
+    fail(output_, -1, verbena::format("{}: failed to create reply AH", plan_.program),
+         number ? "" : "the message does not say which queue pair to answer");
   }
   remote_number = *number;
   remote_key = attributes.qkey;
-  return 0;
 }
 
 nlohmann::ordered_json Node::description() const {
@@ -184,13 +164,6 @@ nlohmann::ordered_json Node::description() const {
   object["connected"] = connected;
   return object;
 }
-
-namespace {
-
-constexpr int kMaxConnections = 1 << 20;
-constexpr int kMaxBytes = 1 << 30;
-
-}  // namespace
 
 std::vector<Option> common_options(Plan& plan) {
   return {text('b', nullptr, plan.source), decimal('c', plan.connections, 0, kMaxConnections),
@@ -224,16 +197,19 @@ Option port_space_number(Plan& plan) {
 }
 
 Trial::Trial(const char* name, ibv_qp_type type, Plan plan)
-    : name_(name), plan_(std::move(plan)), output_(plan_.json), connects_left_(plan_.connections) {
+    : plan_(std::move(plan)), name_(name), output_(plan_.json), connects_left_(plan_.connections) {
   output_.object()["program"] = name;
+  plan_.program = name;
+  plan_.type = type;
   if (plan_.bytes == 0) plan_.messages = 0;
-  shape_ = {name_, type, plan_.messages, plan_.bytes, plan_.hears_itself};
 }
 
 int Trial::run() {
   channel_ = first_channel();
-  if (!channel_ || make_nodes() != 0) return 1;
-  const int status = perform();
+  if (!channel_) return 1;
+  make_nodes();
+  const int status = status_of([this] { perform(); });
+  listener_.reset();
   output_.text("test complete\n");
   if (status == 0) report();
   nodes_.clear();
@@ -243,71 +219,55 @@ int Trial::run() {
   return status;
 }
 
-int Trial::perform() {
+void Trial::perform() {
   const bool calls = needs_ids();
   output_.object()["role"] = calls ? "client" : "server";
   output_.text("%s: starting %s\n", name_, calls ? "client" : "server");
-  const int status = calls ? call() : serve();
-  listener_.reset();
-  return status;
+  calls ? call() : serve();
 }
 
-int Trial::make_nodes() {
+void Trial::make_nodes() {
   for (int i = 0; i < plan_.connections; ++i) {
-    auto node = std::make_unique<Node>(shape_, output_);
-    if (needs_ids()) {
-      rdma_cm_id* id = nullptr;
-      const auto space = static_cast<rdma_port_space>(plan_.hints.ai_port_space);
-      if (rdma_create_id(channel_.get(), &id, node.get(), space) != 0) {
-        return complain_of_call("unable to create an id");
-      }
-      node->id.reset(id);
-    }
+    auto node = std::make_unique<Node>(plan_, output_);
+    if (needs_ids()) node->id.reset(make_id(node.get(), 1, "unable to create an id"));
     nodes_.push_back(std::move(node));
   }
-  return 0;
+}
+
+rdma_cm_id* Trial::make_id(void* context, int status, const char* complaint) {
+  rdma_cm_id* id = nullptr;
+  const auto space = static_cast<rdma_port_space>(plan_.hints.ai_port_space);
+  if (rdma_create_id(channel_.get(), &id, context, space) == 0) return id;
+  complain_of_call(complaint);
+  throw Failure{status};
 }
 
 int Trial::complain_of_call(const std::string& what) const {
   return failed(verbena::format("{}: {}", name_, what));
 }
 
-int Trial::for_each_node(const std::function<int(Node&)>& call) {
-  for (const auto& node : nodes_) {
-    if (const int status = call(*node); status != 0) return status;
-  }
-  return 0;
+void Trial::find_both_ends(const char* what) {
+  addresses_ = find_addresses({plan_.source, plan_.destination, plan_.port}, plan_.hints,
+                              verbena::format("{}: {} error", name_, what), output_);
 }
 
-int Trial::find_both_ends(const char* what) {
-  const int error = find_addresses(plan_.source, plan_.destination, plan_.port, plan_.hints, addresses_);
-  if (error != 0) tell_lookup_failure(output_, verbena::format("{}: {} error", name_, what), error);
-  return error;
-}
-
-int Trial::listen() {
-  rdma_cm_id* id = nullptr;
-  const auto space = static_cast<rdma_port_space>(plan_.hints.ai_port_space);
-  if (rdma_create_id(channel_.get(), &id, nullptr, space) != 0) {
-    return complain_of_call("listen request failed");
-  }
+void Trial::listen() {
+  rdma_cm_id* id = make_id(nullptr, -1, "listen request failed");
   listener_.reset(id);
-  if (const int status = find_both_ends("getrdmaaddr"); status != 0) return status;
-  if (rdma_bind_addr(id, addresses_->ai_src_addr) != 0) return complain_of_call("bind address failed");
-  if (rdma_listen(id, 0) != 0) return complain_of_call("failure trying to listen");
-  return 0;
+  find_both_ends("getrdmaaddr");
+  if (rdma_bind_addr(id, addresses_->ai_src_addr) != 0) fail_call("bind address failed");
+  if (rdma_listen(id, 0) != 0) fail_call("failure trying to listen");
 }
 
-int Trial::begin_calls() {
-  if (const int status = find_both_ends("getaddrinfo"); status != 0) return status;
+void Trial::begin_calls() {
+  find_both_ends("getaddrinfo");
   output_.text("%s: connecting\n", name_);
-  return for_each_node([this](Node& node) {
-    if (rdma_resolve_addr(node.id.get(), addresses_->ai_src_addr, addresses_->ai_dst_addr,
+  for (const auto& node : nodes_) {
+    if (rdma_resolve_addr(node->id.get(), addresses_->ai_src_addr, addresses_->ai_dst_addr,
                           kResolveMilliseconds) != 0) {
-      return complain_of_call("failure getting addr");
+      fail_call("failure getting addr");
     }
-    return 0;
-  });
+  }
 }
 
 void Trial::connected(Node& node) {
@@ -315,48 +275,56 @@ void Trial::connected(Node& node) {
   --connects_left_;
 }
 
-int Trial::reached(Node& node, const rdma_ud_param& remote) {
-  if (const int status = node.reach(remote.ah_attr); status != 0) return status;
+void Trial::reached(Node& node, const rdma_ud_param& remote) {
+  node.reach(remote.ah_attr);
   node.remote_number = remote.qp_num;
   node.remote_key = remote.qkey;
   connected(node);
-  return 0;
 }
 
-int Trial::await_sends(const char* words) {
+void Trial::send(unsigned flags) {
+  for (const auto& node : nodes_) node->post_sends(flags);
+}
+
+void Trial::await_sends(const char* words) {
   Patience patience([words] { return words; });
-  return for_each_node([&](Node& node) { return node.connected ? node.await_sends(patience) : 0; });
+  for (const auto& node : nodes_) {
+    if (node->connected) node->await_sends(patience);
+  }
 }
 
-int Trial::await_receives(const std::function<std::string()>& words,
-                          const std::function<int(Node&, ibv_wc&)>& first) {
+void Trial::await_receives(const std::function<std::string()>& words,
+                           const std::function<void(Node&, ibv_wc&)>& first) {
   Patience patience(words);
-  return for_each_node([&](Node& node) {
-    if (!node.connected) return 0;
-    return node.await_receives(patience, [&](ibv_wc& one) { return first ? first(node, one) : 0; });
-  });
+  for (const auto& node : nodes_) {
+    if (!node->connected) continue;
+    node->await_receives(patience, [&](ibv_wc& one) {
+      if (first) first(*node, one);
+    });
+  }
 }
 
-int Trial::serve_until_connected() {
+void Trial::serve_until_connected() {
   const Stopwatch watch;
-  const int status = serve_while(connects_left_, [this] {
-    return verbena::format("{} of {} connections are not there yet", connects_left_, plan_.connections);
+  const int status = status_of([this] {
+    serve_while(connects_left_, [this] {
+      return verbena::format("{} of {} connections are not there yet", connects_left_, plan_.connections);
+    });
   });
   connecting_ = watch.seconds();
-  return status;
+  if (status != 0) throw Failure{status};
 }
 
-int Trial::serve_while(const int& left, const std::function<std::string()>& words) {
+void Trial::serve_while(const int& left, const std::function<std::string()>& words) {
   Patience patience(words);
   while (left > 0) {
     const Event event = next_event(channel_.get(), patience);
-    if (!event) return complain_of_call("failure in rdma_get_cm_event");
-    if (const int status = handle(*event); status != 0) return status;
+    if (!event) fail_call("failure in rdma_get_cm_event");
+    handle(*event);
   }
-  return 0;
 }
 
-int Trial::handle(rdma_cm_event& event) {
+void Trial::handle(rdma_cm_event& event) {
   auto* node = static_cast<Node*>(event.id->context);
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -370,22 +338,19 @@ int Trial::handle(rdma_cm_event& event) {
     case RDMA_CM_EVENT_MULTICAST_JOIN:
       return joined(*node, event.param.ud);
     case RDMA_CM_EVENT_DISCONNECTED:
-      disconnected(event.id);
-      return 0;
+      return disconnected(event.id);
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
     case RDMA_CM_EVENT_MULTICAST_ERROR:
-      tell_failure(
-          output_,
-          verbena::format("{}: event: {}, error: {}", name_, rdma_event_str(event.event), event.status),
-          remedy_for(event.event));
       // An event of failure ends the program, even with status 0.
-      return event.status != 0 ? event.status : -1;
+      fail(output_, event.status != 0 ? event.status : -1,
+           verbena::format("{}: event: {}, error: {}", name_, rdma_event_str(event.event), event.status),
+           remedy_for(event.event));
     default:
-      return 0;  // a removed device: its users notice
+      return;  // a removed device: its users notice
   }
 }
 
@@ -396,62 +361,58 @@ void Trial::set_ack_timeout(rdma_cm_id* id) {
   }
 }
 
-int Trial::address_resolved(Node& node) {
+void Trial::address_resolved(Node& node) {
   if (plan_.tos && rdma_set_option(node.id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*plan_.tos, 1) != 0) {
     complain_of_call("set TOS option failed");
   }
   set_ack_timeout(node.id.get());
-  if (rdma_resolve_route(node.id.get(), kResolveMilliseconds) != 0) {
-    return complain_of_call("resolve route failed");
-  }
-  return 0;
+  if (rdma_resolve_route(node.id.get(), kResolveMilliseconds) != 0) fail_call("resolve route failed");
 }
 
-int Trial::route_resolved(Node& node) {
-  if (const int status = fits_port(node); status != 0) return status;
-  if (const int status = node.prepare(); status != 0) return status;
-  if (const int status = node.post_receives(); status != 0) return status;
+void Trial::route_resolved(Node& node) {
+  require_port_fits(node);
+  node.prepare();
+  node.post_receives();
   rdma_conn_param wanted = connection();
   wanted.private_data = addresses_->ai_connect;
   wanted.private_data_len = static_cast<uint8_t>(addresses_->ai_connect_len);
-  if (rdma_connect(node.id.get(), &wanted) != 0) return complain_of_call("failure connecting");
-  return 0;
+  if (rdma_connect(node.id.get(), &wanted) != 0) fail_call("failure connecting");
 }
 
-int Trial::requested(rdma_cm_id* id) {
-  const auto refuse = [&](int status) {
-    tell_failure(output_, verbena::format("{}: failing connection request", name_));
-    rdma_reject(id, nullptr, 0);
-    return status;
-  };
-  if (next_node_ == nodes_.size()) {
-    refused_.emplace_back(id);  // cannot be destroyed before its event is acknowledged
-    return refuse(-ENOMEM);
-  }
-  Node& node = *nodes_[next_node_++];
-  node.id.reset(id);
-  id->context = &node;
-  int status = fits_port(node);
-  if (status == 0) status = node.prepare();
-  if (status == 0) set_ack_timeout(id);
-  if (status == 0) status = node.post_receives();
-  if (status == 0 && accept(node) != 0) status = complain_of_call("failure accepting");
-  return status == 0 ? 0 : refuse(status);
+void Trial::requested(rdma_cm_id* id) {
+  const int status = status_of([&] {
+    if (next_node_ == nodes_.size()) {
+      refused_.emplace_back(id);  // cannot be destroyed before its event is acknowledged
+      throw Failure{-ENOMEM};
+    }
+    Node& node = *nodes_[next_node_++];
+    node.id.reset(id);
+    id->context = &node;
+    require_port_fits(node);
+    node.prepare();
+    set_ack_timeout(id);
+    node.post_receives();
+    if (accept(node) != 0) fail_call("failure accepting");
+  });
+  if (status == 0) return;
+  tell_failure(output_, verbena::format("{}: failing connection request", name_));
+  rdma_reject(id, nullptr, 0);
+  throw Failure{status};
 }
 
-int Trial::fits_port(const Node& node) const {
+void Trial::require_port_fits(const Node& node) const {
   if (node.id->verbs == nullptr) {  // a wildcard address, such as 127.0.0.1, belongs to no device
-    tell_failure(output_, verbena::format("{}: no device has that address", name_), remedy_for_errno(ENODEV));
-    return -ENODEV;
+    fail(output_, -ENODEV, verbena::format("{}: no device has that address", name_),
+         remedy_for_errno(ENODEV));
   }
-  if (shape_.type != IBV_QPT_UD) return 0;
+  if (plan_.type != IBV_QPT_UD) return;
   ibv_port_attr port = {};
-  if (const int error = ibv_query_port(node.id->verbs, node.id->port_num, &port); error != 0) return error;
+  const int error = ibv_query_port(node.id->verbs, node.id->port_num, &port);
+  if (error != 0) throw Failure{error};
   const int mtu = 1 << (port.active_mtu + 7);
-  if (plan_.messages == 0 || plan_.bytes <= mtu) return 0;
-  tell_failure(output_,
-               verbena::format("{}: message_size {} is larger than active mtu {}", name_, plan_.bytes, mtu));
-  return -EINVAL;
+  if (plan_.messages == 0 || plan_.bytes <= mtu) return;
+  fail(output_, -EINVAL,
+       verbena::format("{}: message_size {} is larger than active mtu {}", name_, plan_.bytes, mtu));
 }
 
 void Trial::report() {

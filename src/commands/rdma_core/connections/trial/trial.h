@@ -17,22 +17,31 @@
 
 namespace verbena::rdma_core {
 
-// The parameters that all nodes of a trial have in common.
-struct Shape {
-  const char* program;       // the program's name in messages
-  ibv_qp_type type;          // RC or UD; buffers of UD begin with room for a GRH
-  int messages;              // number of messages per node and direction
-  int bytes;                 // payload of a message, in bytes
+// The options of ucmatose, udaddy and mckey: messages per connection and direction, and bytes per message.
+struct Plan {
+  const char* program = nullptr;  // the program's name in its output
+  ibv_qp_type type = IBV_QPT_RC;  // RC or UD; buffers of UD begin with room for a GRH
+  int connections = 1;
+  int messages = 10;
+  int bytes = 100;
+  std::string destination;
+  std::string source;
+  std::string port;
+  rdma_addrinfo hints = {};
+  std::optional<uint8_t> tos;
+  std::optional<uint8_t> ack_timeout;
+  bool migrate = false;
   bool hears_itself = true;  // a node receives its own multicast messages
+  bool json = false;
 };
 
 // One connection of a trial, or one member of a multicast group: an id, its queue pair, and one buffer for
 // all messages. Nobody checks the content of messages. Owned by a trial, and used by the trial's thread only.
 //
-// Functions return 0, or the exit status after reporting the error.
+// A function that fails throws a Failure after its message.
 class Node {
  public:
-  Node(const Shape& shape, const Output& output) : shape_(shape), output_(output) {}
+  Node(const Plan& plan, const Output& output) : plan_(plan), output_(output) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
@@ -42,32 +51,32 @@ class Node {
   uint32_t remote_number = 0;
   uint32_t remote_key = 0;
 
-  int prepare();  // creates all objects; call once the id has a device
-  int post_receives();
-  int post_sends(unsigned flags);
+  void prepare();  // creates all objects; call once the id has a device
+  void post_receives();
+  void post_sends(unsigned flags);
 
   // Poll until all messages of one direction are complete. Call `first`, if set, with the first of these
   // completions. Print the message of `patience` after 10 seconds.
-  int await_sends(Patience& patience) { return await(sends(), patience, "sent", {}); }
-  int await_receives(Patience& patience, const std::function<int(ibv_wc&)>& first = {}) {
-    return await(receives_.get(), patience, "received", first);
+  void await_sends(Patience& patience) { await(sends(), patience, "sent", {}); }
+  void await_receives(Patience& patience, const std::function<void(ibv_wc&)>& first = {}) {
+    await(receives_.get(), patience, "received", first);
   }
 
   bool reaches_remote() const { return remote_ != nullptr; }
-  int reach(ibv_ah_attr attributes);     // creates the address handle from an event's attributes
-  int reach_sender(ibv_wc& completion);  // creates the address handle for the sender of a received message
+  void reach(ibv_ah_attr attributes);     // creates the address handle from an event's attributes
+  void reach_sender(ibv_wc& completion);  // creates the address handle for the sender of a received message
 
   nlohmann::ordered_json description() const;
 
  private:
-  int make_queues();
-  int make_queue_pair();
-  int make_message();
-  bool datagrams() const { return shape_.type == IBV_QPT_UD; }
+  void make_queues();
+  void make_queue_pair();
+  void make_message();
+  bool datagrams() const { return plan_.type == IBV_QPT_UD; }
   ibv_cq* sends() const { return sends_ ? sends_.get() : receives_.get(); }
-  int await(ibv_cq* queue, Patience& patience, const char* done, const std::function<int(ibv_wc&)>& first);
+  void await(ibv_cq* queue, Patience& patience, const char* done, const std::function<void(ibv_wc&)>& first);
 
-  const Shape& shape_;
+  const Plan& plan_;
   const Output& output_;
   Domain domain_;
   std::vector<uint8_t> memory_;
@@ -80,22 +89,6 @@ class Node {
 
 // Returns the queue pair number to reply to, which is a datagram's immediate data; nullopt if it has none.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
-
-// The options of ucmatose, udaddy and mckey: messages per connection and direction, and bytes per message.
-struct Plan {
-  int connections = 1;
-  int messages = 10;
-  int bytes = 100;
-  std::string destination;
-  std::string source;
-  std::string port;
-  rdma_addrinfo hints = {};
-  std::optional<uint8_t> tos;
-  std::optional<uint8_t> ack_timeout;
-  bool migrate = false;
-  bool hears_itself = true;
-  bool json = false;
-};
 
 // Returns the options that ucmatose, udaddy and mckey have in common. They set members of `plan`. Option -s
 // differs between the programs, so it is not among them.
@@ -115,7 +108,7 @@ Option port_space_number(Plan& plan);
 // The common part of ucmatose, udaddy and mckey: connects nodes by librdmacm's events and sends messages both
 // ways. The subclasses differ in how a node finds its peer, and in the order of messages. Single-threaded.
 //
-// Functions return 0, or the exit status after reporting the error.
+// A function that fails throws a Failure after its message. run() returns the exit status.
 class Trial {
  public:
   Trial(const char* name, ibv_qp_type type, Plan plan);
@@ -126,40 +119,39 @@ class Trial {
 
  protected:
   // Does the work of the program, before run() prints "test complete": calls call() or serve().
-  virtual int perform();
-  virtual int call() { return 0; }
-  virtual int serve() { return 0; }
+  virtual void perform();
+  virtual void call() {}
+  virtual void serve() {}
 
-  // Handlers of librdmacm's events. A subclass overrides those that its program expects.
-  virtual int address_resolved(Node& node);
-  virtual int route_resolved(Node& node);
+  // Handlers of librdmacm's events. A subclass overrides those that its program expects. accept() returns the
+  // result of rdma_accept().
+  virtual void address_resolved(Node& node);
   virtual int accept(Node&) { return 0; }
-  virtual int established(Node&, const rdma_ud_param&) { return 0; }
+  virtual void established(Node&, const rdma_ud_param&) {}
   virtual void disconnected(rdma_cm_id*) {}
-  virtual int joined(Node&, const rdma_ud_param&) { return 0; }
+  virtual void joined(Node&, const rdma_ud_param&) {}
   virtual rdma_conn_param connection() const { return {}; }
 
   bool needs_ids() const { return !plan_.destination.empty(); }
-  int find_both_ends(const char* what);  // `what` is the function's name in messages
-  int listen();
-  int begin_calls();  // finds the addresses, and begins to resolve them for each node
+  void listen();
+  void begin_calls();  // finds the addresses, and begins to resolve them for each node
   // Handle events until connects_left_ or `left` is 0. `words` returns the message for a long wait.
-  int serve_until_connected();
-  int serve_while(const int& left, const std::function<std::string()>& words);
-  void connected(Node& node);                            // counts the node as connected
-  int reached(Node& node, const rdma_ud_param& remote);  // prepares to send to `remote`
+  void serve_until_connected();
+  void serve_while(const int& left, const std::function<std::string()>& words);
+  void connected(Node& node);                             // counts the node as connected
+  void reached(Node& node, const rdma_ud_param& remote);  // prepares to send to `remote`
+  void send(unsigned flags);                              // all messages of all nodes
   // Wait for the messages of all connected nodes. `first` is as in Node::await_receives().
-  int await_sends(const char* words);
-  int await_receives(const std::function<std::string()>& words,
-                     const std::function<int(Node&, ibv_wc&)>& first = {});
-  int fits_port(const Node& node) const;
-  int complain_of_call(const std::string& what) const;  // prints the program's name and errno
-  int for_each_node(const std::function<int(Node&)>& call);
+  void await_sends(const char* words);
+  void await_receives(const std::function<std::string()>& words,
+                      const std::function<void(Node&, ibv_wc&)>& first = {});
+  void require_port_fits(const Node& node) const;
+  int complain_of_call(const std::string& what) const;  // prints the program's name and errno; returns -1
+  [[noreturn]] void fail_call(const std::string& what) const { throw Failure{complain_of_call(what)}; }
 
-  const char* name_;  // the program's name in its output
   Plan plan_;
+  const char* const name_;  // plan_.program
   Output output_;
-  Shape shape_;
   Channel channel_;
   AddressInfo addresses_;
   Id listener_;
@@ -171,9 +163,13 @@ class Trial {
   double transferring_ = 0;  // seconds
 
  private:
-  int make_nodes();
-  int handle(rdma_cm_event& event);
-  int requested(rdma_cm_id* id);
+  void make_nodes();
+  void find_both_ends(const char* what);  // `what` is the function's name in messages
+  // Fails with `complaint` and `status`.
+  rdma_cm_id* make_id(void* context, int status, const char* complaint);
+  void handle(rdma_cm_event& event);
+  void route_resolved(Node& node);
+  void requested(rdma_cm_id* id);
   void set_ack_timeout(rdma_cm_id* id);
   void report();
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/format.h"
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
@@ -16,57 +15,56 @@ class ConnectedTrial final : public Trial {
   }
 
  private:
-  int serve() override {
-    if (const int status = listen(); status != 0) return status;
-    if (const int status = serve_until_connected(); status != 0) return status;
+  void serve() override {
+    listen();
+    serve_until_connected();
     if (plan_.messages > 0) {
       const Stopwatch watch;
       output_.text("initiating data transfers\n");
-      if (const int status = send(); status != 0) return status;
+      send(0);
       output_.text("completing sends\n");
-      if (const int status = await_sends("messages are not acknowledged"); status != 0) return status;
+      await_sends("messages are not acknowledged");
       output_.text("receiving data transfers\n");
-      if (const int status = receive(); status != 0) return status;
+      receive();
       output_.text("data transfers complete\n");
       transferring_ = watch.seconds();
     }
-    if (plan_.migrate && migrate() != 0) return -1;
+    if (plan_.migrate) migrate();
     output_.text("%s: disconnecting\n", name_);
     disconnect_all();
-    const int status = serve_until_disconnected();
+    const int status = status_of([this] { serve_until_disconnected(); });
     output_.text("disconnected\n");
-    return status;
+    if (status != 0) throw Failure{status};
   }
 
-  int call() override {
-    if (const int status = begin_calls(); status != 0) return status;
-    int status = serve_until_connected();
-    if (status == 0) status = exchange();
-    // After a failure disconnect at once: the server may be waiting for this end.
-    if (status != 0) disconnect_all();
-    if (status == 0 && plan_.migrate && migrate() != 0) return -1;
-    const int parted = serve_until_disconnected();
-    return parted != 0 ? parted : status;
+  void call() override {
+    begin_calls();
+    const int status = status_of([this] {
+      serve_until_connected();
+      exchange();
+    });
+    if (status != 0) {
+      disconnect_all();  // at once: the server may be waiting for this end
+    } else if (plan_.migrate) {
+      migrate();
+    }
+    serve_until_disconnected();
+    if (status != 0) throw Failure{status};
   }
 
-  int exchange() {
-    if (plan_.messages == 0) return 0;
+  void exchange() {
+    if (plan_.messages == 0) return;
     const Stopwatch watch;
     output_.text("receiving data transfers\n");
-    if (const int status = receive(); status != 0) return status;
+    receive();
     output_.text("sending replies\n");
-    if (const int status = send(); status != 0) return status;
+    send(0);
     output_.text("data transfers complete\n");
     transferring_ = watch.seconds();
-    return 0;
   }
 
-  int send() {
-    return for_each_node([](Node& node) { return node.post_sends(0); });
-  }
-
-  int receive() {
-    return await_receives([this] {
+  void receive() {
+    await_receives([this] {
       return verbena::format(
           "not all of {} messages on each connection came (do both ends have the same -C?)", plan_.messages);
     });
@@ -82,10 +80,9 @@ class ConnectedTrial final : public Trial {
     return wanted;
   }
 
-  int established(Node& node, const rdma_ud_param&) override {
+  void established(Node& node, const rdma_ud_param&) override {
     connected(node);
     ++disconnects_left_;
-    return 0;
   }
 
   void disconnected(rdma_cm_id* id) override {
@@ -99,26 +96,25 @@ class ConnectedTrial final : public Trial {
     }
   }
 
-  int serve_until_disconnected() {
-    return serve_while(disconnects_left_, [this] {
+  void serve_until_disconnected() {
+    serve_while(disconnects_left_, [this] {
       return verbena::format("{} connections are not ended by the other host", disconnects_left_);
     });
   }
 
-  int migrate() {
+  void migrate() {
     output_.text("migrating to new event channel\n");
     Channel next(rdma_create_event_channel());
-    if (!next) return complain_of_call("failed to create event channel");
+    if (!next) fail_call("failed to create event channel");
     const auto move = [&](const Id& id) { return id ? rdma_migrate_id(id.get(), next.get()) : 0; };
     bool moved = move(listener_) == 0;
     for (const auto& node : nodes_) moved = moved && move(node->id) == 0;
     if (!moved) {
       // Ids may be on either channel now, so both stay as long as the ids.
       half_migrated_ = std::move(next);
-      return complain_of_call("failure migrating to channel");
+      fail_call("failure migrating to channel");
     }
     channel_ = std::move(next);
-    return 0;
   }
 
   Channel half_migrated_;

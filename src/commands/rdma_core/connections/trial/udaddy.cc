@@ -2,7 +2,6 @@
 // udaddy: sends datagrams between queue pairs that librdmacm resolved by address.
 #include <utility>
 
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/connections/trial/trial.h"
 
 namespace verbena::rdma_core {
@@ -13,46 +12,42 @@ class DatagramTrial final : public Trial {
   explicit DatagramTrial(Plan plan) : Trial("udaddy", IBV_QPT_UD, std::move(plan)) {}
 
  private:
-  int serve() override {
-    if (const int status = listen(); status != 0) return status;
+  void serve() override {
+    listen();
     // Serve the connected nodes even if others failed.
-    serve_until_connected();
-    if (plan_.messages == 0) return 0;
+    status_of([this] { serve_until_connected(); });
+    if (plan_.messages == 0) return;
     const Stopwatch watch;
     output_.text("receiving data transfers\n");
-    if (const int status = receive(); status != 0) return status;
+    receive();
     output_.text("sending replies\n");
-    if (const int status = send(IBV_SEND_SIGNALED); status != 0) return status;
-    if (const int status = await_sends("replies have not left"); status != 0) return status;
+    send(IBV_SEND_SIGNALED);
+    await_sends("replies have not left");
     output_.text("data transfers complete\n");
     transferring_ = watch.seconds();
-    return 0;
   }
 
-  int call() override {
-    if (const int status = begin_calls(); status != 0) return status;
-    if (const int status = serve_until_connected(); status != 0) return status;
-    if (plan_.messages == 0) return 0;
+  void call() override {
+    begin_calls();
+    serve_until_connected();
+    if (plan_.messages == 0) return;
     const Stopwatch watch;
     output_.text("initiating data transfers\n");
-    if (const int status = send(0); status != 0) return status;
+    send(0);
     output_.text("receiving data transfers\n");
-    if (const int status = receive(); status != 0) return status;
+    receive();
     output_.text("data transfers complete\n");
     transferring_ = watch.seconds();
-    return 0;
   }
 
-  int send(unsigned flags) {
-    return for_each_node([flags](Node& node) { return node.post_sends(flags); });
-  }
-
-  int receive() {
-    return await_receives(
+  void receive() {
+    await_receives(
         [] {
           return "not all messages came; datagrams that are lost never will (do both ends have the same -C?)";
         },
-        [](Node& node, ibv_wc& first) { return node.reaches_remote() ? 0 : node.reach_sender(first); });
+        [](Node& node, ibv_wc& first) {
+          if (!node.reaches_remote()) node.reach_sender(first);
+        });
   }
 
   int accept(Node& node) override {
@@ -63,7 +58,7 @@ class DatagramTrial final : public Trial {
     return 0;
   }
 
-  int established(Node& node, const rdma_ud_param& other) override { return reached(node, other); }
+  void established(Node& node, const rdma_ud_param& other) override { reached(node, other); }
 };
 
 }  // namespace

@@ -2,11 +2,8 @@
 #include "commands/rdma_core/verbs/devinfo/sheet.h"
 
 #include <algorithm>
-#include <span>
 
 #include <endian.h>
-
-#include "base/format.h"
 
 namespace verbena::rdma_core {
 
@@ -33,26 +30,6 @@ Sheet::Json Sheet::flags(uint64_t value, std::span<const Flag> known, bool unkno
     names.push_back(rest);
   }
   return names;
-}
-
-const char* name_of(std::span<const Name> names, int value, const char* unknown) {
-  for (const Name& each : names) {
-    if (each.value == value) return each.text;
-  }
-  return unknown;
-}
-
-void Rows::row(const char* name, const std::string& value, const Sheet::Json& json) const {
-  sheet_.row(indent_, name, column_, value);
-  json_[name] = json;
-}
-
-void Rows::number(const char* name, long long value) const {
-  row(name, verbena::format("{}", value), value);
-}
-
-void Rows::hexadecimal(const char* name, uint64_t value, int digits) const {
-  row(name, verbena::format("0x{:0{}x}", value, digits), value);
 }
 
 void Rows::named(const char* name, std::span<const Name> names, int value, const char* unknown,

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/format.h"
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
@@ -41,22 +42,21 @@ class Sheet {
   const Output& output_;
 };
 
-// A value of verbs.h and ibv_devinfo's name for it.
-struct Name {
-  int value;
-  const char* text;
-};
-
 // Prints rows of one indentation and column, and adds each under its name to the JSON object.
 class Rows {
  public:
   Rows(const Sheet& sheet, Sheet::Json& json, int indent, int column)
       : sheet_(sheet), json_(json), indent_(indent), column_(column) {}
 
-  void row(const char* name, const std::string& value, const Sheet::Json& json) const;
+  void row(const char* name, const std::string& value, const Sheet::Json& json) const {
+    sheet_.row(indent_, name, column_, value);
+    json_[name] = json;
+  }
   void row(const char* name, const std::string& value) const { row(name, value, value); }
-  void number(const char* name, long long value) const;
-  void hexadecimal(const char* name, uint64_t value, int digits = 1) const;
+  void number(const char* name, long long value) const { row(name, std::to_string(value), value); }
+  void hexadecimal(const char* name, uint64_t value, int digits = 1) const {
+    row(name, verbena::format("0x{:0{}x}", value, digits), value);
+  }
   // Prints the value's name, or `unknown`, with the number in parentheses.
   void named(const char* name, std::span<const Name> names, int value, const char* unknown,
              const char* unit = "") const;
@@ -68,28 +68,10 @@ class Rows {
   int column_;
 };
 
-// Returns the name of a value, or `unknown` for others.
-const char* name_of(std::span<const Name> names, int value, const char* unknown);
-
 // Formats a GUID as "0011:2233:4455:6677".
 std::string guid_text(uint64_t guid_in_network_order);
 
 // Formats a GID as eight groups of four digits, without the abbreviations of IPv6.
 std::string long_gid_text(const ibv_gid& gid);
-
-// Prints a device's attributes without its ports, the limits only if `verbose`. Returns the same as JSON.
-Sheet::Json print_device(const Sheet& sheet, ibv_context* context, const ibv_device_attr_ex& attributes,
-                         bool verbose);
-
-// Prints a port's attributes, with its GIDs if `verbose`, and returns them as JSON. Returns null, after a
-// message, if a query fails.
-Sheet::Json print_port(const Sheet& sheet, ibv_context* context, uint8_t port, bool verbose);
-
-// Prints the names of the bits in `flags` (ibv_device_cap_flags), and returns them as a JSON array.
-Sheet::Json print_capability_flags(const Sheet& sheet, uint32_t flags);
-
-// Prints the attributes that ibv_query_device_ex() adds to ibv_query_device(), and adds them to the JSON
-// object. Among them are on-demand paging, clocks, offloads, pacing and tag matching.
-void print_extended(const Sheet& sheet, const ibv_device_attr_ex& attributes, Sheet::Json& json);
 
 }  // namespace verbena::rdma_core

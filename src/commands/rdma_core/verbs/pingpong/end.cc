@@ -2,7 +2,6 @@
 #include "commands/rdma_core/verbs/pingpong/end.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include <malloc.h>
@@ -22,22 +21,17 @@ constexpr uint8_t kXrcHops = 5;
 PingpongEnd::PingpongEnd(const PingpongProgram& program, const Settings& settings)
     : program_(program), settings_(settings), page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {}
 
-bool PingpongEnd::ask_for_event() {
-  const int error = ibv_req_notify_cq(completions_.get(), 0);
-  if (error != 0) complain_of(error, "Couldn't request CQ notification");
-  return error == 0;
+void PingpongEnd::ask_for_event() {
+  check(ibv_req_notify_cq(completions_.get(), 0), "Couldn't request CQ notification");
 }
 
-bool PingpongEnd::await_event() {
+void PingpongEnd::await_event() {
   ibv_cq* queue = nullptr;
   void* user = nullptr;
-  if (ibv_get_cq_event(channel_.get(), &queue, &user) != 0) return fail("Failed to get cq_event");
+  if (ibv_get_cq_event(channel_.get(), &queue, &user) != 0) fail_of(errno, "Failed to get cq_event");
   ++events_;
-  if (queue != completions_.get()) {
-    complain(verbena::format("CQ event for unknown CQ {}", verbena::ptr(queue)));
-    return false;
-  }
-  return ask_for_event();
+  if (queue != completions_.get()) fail(verbena::format("CQ event for unknown CQ {}", verbena::ptr(queue)));
+  ask_for_event();
 }
 
 void PingpongEnd::acknowledge_events() {
@@ -45,78 +39,72 @@ void PingpongEnd::acknowledge_events() {
   events_ = 0;
 }
 
-bool PingpongEnd::allocate(size_t size) {
-  buffer_.reset(static_cast<char*>(memalign(page_, size)));
-  if (!buffer_) return fail("Couldn't allocate work buf.");
+void PingpongEnd::allocate(size_t size) {
+  take(buffer_, static_cast<char*>(memalign(page_, size)), "Couldn't allocate work buf.");
   std::memset(buffer_.get(), program_.first_byte, size);
-  return true;
 }
 
-bool PingpongEnd::open_device(ibv_device* device) {
-  context_.reset(ibv_open_device(device));
-  return context_ || fail(verbena::format("Couldn't get context for {}", ibv_get_device_name(device)));
+void PingpongEnd::open_device(ibv_device* device) {
+  take(context_, ibv_open_device(device),
+       verbena::format("Couldn't get context for {}", ibv_get_device_name(device)));
 }
 
-bool PingpongEnd::make_domain() {
+void PingpongEnd::make_domain() {
   if (settings_.events) {
-    channel_.reset(ibv_create_comp_channel(context_.get()));
-    if (!channel_) return fail("Couldn't create completion channel");
+    take(channel_, ibv_create_comp_channel(context_.get()), "Couldn't create completion channel");
   }
-  domain_.reset(ibv_alloc_pd(context_.get()));
-  return domain_ || fail("Couldn't allocate PD");
+  take(domain_, ibv_alloc_pd(context_.get()), "Couldn't allocate PD");
 }
 
-bool PingpongEnd::query(ibv_device_attr_ex& device) const {
-  const int error = ibv_query_device_ex(context_.get(), nullptr, &device);
-  if (error != 0) complain_of(error, "Couldn't query device for its features");
-  return error == 0;
+ibv_device_attr_ex PingpongEnd::query() const {
+  ibv_device_attr_ex device = {};
+  check(ibv_query_device_ex(context_.get(), nullptr, &device), "Couldn't query device for its features");
+  return device;
 }
 
-bool PingpongEnd::takes_on_demand(const ibv_device_attr_ex& device, uint32_t has) {
+void PingpongEnd::use_on_demand(const ibv_device_attr_ex& device, uint32_t has) {
   const bool pages = (device.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
-  if (!pages || (has & program_.odp_needs) != program_.odp_needs) {
-    complain(program_.odp_refusal);
-    return false;
-  }
+  if (!pages || (has & program_.odp_needs) != program_.odp_needs) fail(program_.odp_refusal);
   if (settings_.implicit && (device.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) == 0) {
-    complain("The device doesn't support implicit ODP");
-    return false;
+    fail("The device doesn't support implicit ODP");
   }
   access_ |= IBV_ACCESS_ON_DEMAND;
-  return true;
 }
 
-bool PingpongEnd::find_lid(const char* complaint, uint32_t& lid) const {
+ibv_port_attr PingpongEnd::query_port(const std::string& complaint) const {
   ibv_port_attr attributes = {};
-  if (const int error = ibv_query_port(context_.get(), port(), &attributes); error != 0) {
-    complain_of(error, complaint);
-    return false;
+  check(ibv_query_port(context_.get(), port(), &attributes), complaint);
+  return attributes;
+}
+
+uint32_t PingpongEnd::find_lid(const char* complaint) const {
+  const ibv_port_attr attributes = query_port(complaint);
+  if (attributes.link_layer != IBV_LINK_LAYER_ETHERNET && attributes.lid == 0) {
+    fail("Couldn't get local LID", "no subnet manager has given the port one yet");
   }
-  lid = attributes.lid;
-  if (attributes.link_layer == IBV_LINK_LAYER_ETHERNET || lid != 0) return true;
-  complain("Couldn't get local LID", "no subnet manager has given the port one yet");
-  return false;
+  return attributes.lid;
 }
 
-bool PingpongEnd::find_gid(ibv_gid& gid) const {
-  if (settings_.gid_index < 0) return true;
-  if (ibv_query_gid(context_.get(), port(), settings_.gid_index, &gid) == 0) return true;
-  complain_of(errno, verbena::format("{}{}", program_.gid_complaint, settings_.gid_index),
-              "'ibv_devinfo -v' lists the GIDs");
-  return false;
+ibv_gid PingpongEnd::find_gid() const {
+  ibv_gid gid = {};
+  if (settings_.gid_index >= 0 && ibv_query_gid(context_.get(), port(), settings_.gid_index, &gid) != 0) {
+    fail_of(errno, verbena::format("{}{}", program_.gid_complaint, settings_.gid_index),
+            "'ibv_devinfo -v' lists the GIDs");
+  }
+  return gid;
 }
 
-bool PingpongEnd::initialize(ibv_qp* queue_pair, const std::string& name, unsigned access) {
+void PingpongEnd::initialize(ibv_qp* queue_pair, const std::string& name, unsigned access) {
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = port();
   attributes.qkey = kQueueKey;
   attributes.qp_access_flags = access;
   const int last = datagrams() ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-  return modify(queue_pair, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last, name, "INIT");
+  modify(queue_pair, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last, name, "INIT");
 }
 
-bool PingpongEnd::make_ready(ibv_qp* queue_pair, const std::string& name, const Remote& remote, uint32_t psn,
+void PingpongEnd::make_ready(ibv_qp* queue_pair, const std::string& name, const Remote& remote, uint32_t psn,
                              int receive_mask, int send_mask) {
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
@@ -126,7 +114,7 @@ bool PingpongEnd::make_ready(ibv_qp* queue_pair, const std::string& name, const 
   attributes.max_dest_rd_atomic = extended_reliable() ? 0 : 1;
   attributes.min_rnr_timer = 12;
   attributes.ah_attr = path_to(remote.lid, remote.gid);
-  if (!modify(queue_pair, attributes, receive_mask, name, "RTR")) return false;
+  modify(queue_pair, attributes, receive_mask, name, "RTR");
 
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = 14;
@@ -134,17 +122,16 @@ bool PingpongEnd::make_ready(ibv_qp* queue_pair, const std::string& name, const 
   attributes.rnr_retry = 7;
   attributes.sq_psn = psn;
   attributes.max_rd_atomic = extended_reliable() ? 0 : 1;
-  return modify(queue_pair, attributes, send_mask, name, "RTS");
+  modify(queue_pair, attributes, send_mask, name, "RTS");
 }
 
-bool PingpongEnd::modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, const std::string& name,
+void PingpongEnd::modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, const std::string& name,
                          const char* state) {
   const int error = ibv_modify_qp(queue_pair, &attributes, mask);
-  if (error == 0) return true;
+  if (error == 0) return;
   const bool path = (mask & IBV_QP_AV) != 0;
-  complain_of(error, verbena::format("Failed to modify {} to {}", name, state),
-              path ? path_remedy(attributes.ah_attr.grh.dgid) : "");
-  return false;
+  fail_of(error, verbena::format("Failed to modify {} to {}", name, state),
+          path ? path_remedy(attributes.ah_attr.grh.dgid) : "");
 }
 
 ibv_ah_attr PingpongEnd::path_to(uint32_t lid, const ibv_gid& gid) const {
@@ -174,14 +161,10 @@ std::string PingpongEnd::path_remedy(const ibv_gid& remote) const {
   return "the GIDs of both sides must be of one kind: 'ibv_devinfo -v' lists those here";
 }
 
-bool PingpongEnd::close_device() {
-  return destroy(domain_, ibv_dealloc_pd, "Couldn't deallocate PD") &&
-         destroy(channel_, ibv_destroy_comp_channel, "Couldn't destroy completion channel") &&
-         destroy(context_, ibv_close_device, "Couldn't release context");
-}
-
-uint32_t new_psn() {
-  return static_cast<uint32_t>(lrand48()) & 0xffffff;
+void PingpongEnd::close_device() {
+  destroy(domain_, ibv_dealloc_pd, "Couldn't deallocate PD");
+  destroy(channel_, ibv_destroy_comp_channel, "Couldn't destroy completion channel");
+  destroy(context_, ibv_close_device, "Couldn't release context");
 }
 
 }  // namespace verbena::rdma_core

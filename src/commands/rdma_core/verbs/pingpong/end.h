@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cerrno>
 #include <cstdlib>
 #include <string>
 
 #include "commands/rdma_core/common/handles.h"
-#include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/verbs/pingpong/settings.h"
+#include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
 
@@ -25,28 +23,18 @@ using SharedQueue = Handle<ibv_srq, ibv_destroy_srq>;
 using XrcDomain = Handle<ibv_xrcd, close_xrc_domain>;
 using Memory = Handle<char, std::free>;
 
-// Reports a failed step as `sentence` and the text of errno. Returns false.
-inline bool fail(const std::string& sentence) {
-  complain_of(errno, sentence);
-  return false;
-}
-
-// Destroys an object now, if there is one. Returns false, after printing `sentence` and the error, if that
-// fails.
+// Destroys an object now, if there is one. Fails with `sentence` if that is not possible.
 template <class Handle, class Function>
-bool destroy(Handle& handle, Function function, const std::string& sentence) {
-  if (!handle) return true;
-  const int error = function(handle.release());
-  if (error != 0) complain_of(error, sentence);
-  return error == 0;
+void destroy(Handle& handle, Function function, const std::string& sentence) {
+  if (handle) check(function(handle.release()), sentence);
 }
 
 // Q_Key of UD queue pairs, as in rdma-core's programs.
 inline constexpr uint32_t kQueueKey = 0x11111111;
 
 // The common part of the ends of all pingpongs: the device, the buffer, the completion queue of received
-// messages, and the steps of a queue pair's setup. Functions return false after reporting an error; the
-// program then ends. Single-threaded.
+// messages, and the steps of a queue pair's setup. A function that fails throws a Failure after its message.
+// Single-threaded.
 class PingpongEnd {
  public:
   PingpongEnd(const PingpongEnd&) = delete;
@@ -54,24 +42,26 @@ class PingpongEnd {
 
   // With Settings::events: ask_for_event() requests an event for the next completion. await_event() waits for
   // that event and requests the next one.
-  bool ask_for_event();
-  bool await_event();
+  void ask_for_event();
+  void await_event();
 
  protected:
   PingpongEnd(const PingpongProgram& program, const Settings& settings);
   ~PingpongEnd() { acknowledge_events(); }
 
-  bool allocate(size_t size);
-  bool open_device(ibv_device* device);
-  bool make_domain();  // and the completion channel, with Settings::events
-  bool query(ibv_device_attr_ex& device) const;
-  // Takes the device for on-demand paging if it has all that the program needs. `has` are its transport's
+  void allocate(size_t size);
+  void open_device(ibv_device* device);
+  void make_domain();  // and the completion channel, with Settings::events
+  ibv_device_attr_ex query() const;
+  // Uses on-demand paging. Fails if the device lacks a part that the program needs. `has` are its transport's
   // bits.
-  bool takes_on_demand(const ibv_device_attr_ex& device, uint32_t has);
-  // Finds the LID of the port, 0 for Ethernet. `complaint` begins the message about a failed query.
-  bool find_lid(const char* complaint, uint32_t& lid) const;
-  // Finds the GID of Settings::gid_index; none if that is negative.
-  bool find_gid(ibv_gid& gid) const;
+  void use_on_demand(const ibv_device_attr_ex& device, uint32_t has);
+  // Returns the attributes of the port. `complaint` begins the message about a failed query.
+  ibv_port_attr query_port(const std::string& complaint) const;
+  // Returns the LID of the port, 0 for Ethernet. `complaint` is as for query_port().
+  uint32_t find_lid(const char* complaint) const;
+  // Returns the GID of Settings::gid_index; zeros if that is negative.
+  ibv_gid find_gid() const;
 
   // The queue pair at the other end of the path. `psn` is the first that it sends.
   struct Remote {
@@ -82,8 +72,8 @@ class PingpongEnd {
   };
   // Move a queue pair, called `name` in messages, to INIT, and from there to RTS. `psn` is the first that we
   // send. The masks are those of the attributes for RTR and for RTS.
-  bool initialize(ibv_qp* queue_pair, const std::string& name, unsigned access = 0);
-  bool make_ready(ibv_qp* queue_pair, const std::string& name, const Remote& remote, uint32_t psn,
+  void initialize(ibv_qp* queue_pair, const std::string& name, unsigned access = 0);
+  void make_ready(ibv_qp* queue_pair, const std::string& name, const Remote& remote, uint32_t psn,
                   int receive_mask, int send_mask);
   // Returns the path to the peer, with a GRH if the peer has a GID.
   ibv_ah_attr path_to(uint32_t lid, const ibv_gid& gid) const;
@@ -93,7 +83,7 @@ class PingpongEnd {
   // Acknowledges all events, as destroying a completion queue requires.
   void acknowledge_events();
   // Destroys the objects below except the buffer.
-  bool close_device();
+  void close_device();
 
   bool datagrams() const { return program_.type == IBV_QPT_UD; }
   bool extended_reliable() const { return program_.type == IBV_QPT_XRC_SEND; }
@@ -112,7 +102,7 @@ class PingpongEnd {
   CompletionQueue completions_;
 
  private:
-  bool modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, const std::string& name,
+  void modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, const std::string& name,
               const char* state);
 };
 
@@ -121,6 +111,8 @@ inline constexpr int kConnected =
     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 // Returns a random PSN.
-uint32_t new_psn();
+inline uint32_t new_psn() {
+  return static_cast<uint32_t>(lrand48()) & 0xffffff;
+}
 
 }  // namespace verbena::rdma_core

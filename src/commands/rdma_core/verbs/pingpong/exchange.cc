@@ -16,7 +16,6 @@
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::rdma_core {
-
 namespace {
 
 constexpr size_t kLidDigits = 4;
@@ -58,6 +57,90 @@ bool read_all(std::string_view message, std::span<uint32_t* const> numbers, ibv_
   return message[kGidDigits] == '\0' && read_gid(message.substr(0, kGidDigits), gid);
 }
 
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+Addresses look_up(const char* host, int port, int flags) {
+  addrinfo hints = {};
+  hints.ai_flags = flags;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &found); error != 0) {
+    const std::string whom = host ? verbena::format("{}:{}", host, port) : verbena::format("port {}", port);
+    fail(verbena::format("{} for {}", gai_strerror(error), whom));
+  }
+  return {found, freeaddrinfo};
+}
+
+UniqueFd socket_for(const addrinfo& address) {
+  return UniqueFd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
+}
+
+UniqueFd bound_to(const addrinfo& address, int waiting) {
+  UniqueFd fd = socket_for(address);
+  const int one = 1;
+  if (!fd) return fd;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  const bool listens =
+      bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), waiting) == 0;
+  if (!listens) {
+    const int error = errno;
+    fd.reset();
+    errno = error;
+  }
+  return fd;
+}
+
+constexpr size_t kMaxAddresses = 256;
+const std::string kDoneWord("done\0", 5);
+
+// Returns the number of addresses that each end sends, whatever its number of queue pairs: 256 with a shared
+// receive queue, else 1. Unused addresses are zero.
+size_t told_addresses(const PingpongProgram& program) {
+  return program.shared_receives ? kMaxAddresses : 1;
+}
+
+void send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
+  for (const Address& each : addresses) {
+    if (!write_all(fd, each.encoded())) fail_of(errno, "Couldn't send local address");
+  }
+}
+
+// Fails for a missing address as rdma-core's programs do: with the role, the number of bytes received, and
+// the address's index.
+[[noreturn]] void fail_to_read(const PingpongProgram& program, const Settings& settings, int error,
+                               size_t got, size_t index) {
+  const std::string who = settings.serves() ? "server" : "client";
+  const std::string which = program.shared_receives ? verbena::format(" [{}]", index) : "";
+  if (!settings.serves() && !program.shared_receives) {
+    complain(verbena::format("client read/write: {}", reason(error)));
+    fail("Couldn't read/write remote address", "the server tells why it could not connect");
+  }
+  complain(verbena::format("{} read: {}", who, reason(error)));
+  fail(verbena::format("{}/{}: Couldn't read remote address{}", got, Address::kLength, which));
+}
+
+std::vector<Address> read_all(const UniqueFd& fd, const PingpongProgram& program, const Settings& settings) {
+  std::vector<Address> addresses;
+  for (size_t i = 0; i < told_addresses(program); ++i) {
+    std::string message;
+    if (!read_exactly(fd, Address::kLength, message)) {
+      fail_to_read(program, settings, errno, message.size(), i);
+    }
+    const auto address = Address::decode(message);
+    if (!address) fail_for_strange_address(program);
+    addresses.push_back(*address);
+  }
+  return addresses;
+}
+
+void hear_done(const UniqueFd& fd, const PingpongProgram& program) {
+  std::string message;
+  if (read_exactly(fd, kDoneWord.size(), message)) return;
+  const char* what = program.shared_receives ? "client write" : "Couldn't send/recv local address";
+  fail(verbena::format("{}: {}", what, reason(errno)), "the client tells why it could not connect");
+}
+
 }  // namespace
 
 std::string Address::encoded() const {
@@ -85,62 +168,20 @@ std::optional<XrcAddress> XrcAddress::decode(std::string_view message) {
   return address;
 }
 
-namespace {
-
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-Addresses look_up(const char* host, int port, int flags) {
-  addrinfo hints = {};
-  hints.ai_flags = flags;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &found); error != 0) {
-    const std::string whom = host ? verbena::format("{}:{}", host, port) : verbena::format("port {}", port);
-    complain(verbena::format("{} for {}", gai_strerror(error), whom));
-    return {nullptr, freeaddrinfo};
-  }
-  return {found, freeaddrinfo};
-}
-
-UniqueFd socket_for(const addrinfo& address) {
-  return UniqueFd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
-}
-
-UniqueFd bound_to(const addrinfo& address, int waiting) {
-  UniqueFd fd = socket_for(address);
-  const int one = 1;
-  if (!fd) return fd;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  const bool listens =
-      bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), waiting) == 0;
-  if (!listens) {
-    const int error = errno;
-    fd.reset();
-    errno = error;
-  }
-  return fd;
-}
-
-}  // namespace
-
 UniqueFd connect_to(const std::string& server, int port) {
   const Addresses addresses = look_up(server.c_str(), port, 0);
-  if (!addresses) return {};
   int error = 0;
   for (const addrinfo* each = addresses.get(); each; each = each->ai_next) {
     UniqueFd fd = socket_for(*each);
     if (fd && connect(fd.get(), each->ai_addr, each->ai_addrlen) == 0) return fd;
     error = errno;
   }
-  complain_of(error, verbena::format("Couldn't connect to {}:{}", server, port),
-              error == ECONNREFUSED ? "is the server started there, with the same -p?" : "");
-  return {};
+  fail_of(error, verbena::format("Couldn't connect to {}:{}", server, port),
+          error == ECONNREFUSED ? "is the server started there, with the same -p?" : "");
 }
 
 UniqueFd listen_on(int port, int waiting) {
   const Addresses addresses = look_up(nullptr, port, AI_PASSIVE);
-  if (!addresses) return {};
   int error = 0;
   // An IPv6 socket accepts both families; without IPv6, use IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
@@ -150,9 +191,8 @@ UniqueFd listen_on(int port, int waiting) {
       error = errno;
     }
   }
-  complain_of(error, verbena::format("Couldn't listen to port {}", port),
-              error == EADDRINUSE ? "another server has it; -p says another port" : "");
-  return {};
+  fail_of(error, verbena::format("Couldn't listen to port {}", port),
+          error == EADDRINUSE ? "another server has it; -p says another port" : "");
 }
 
 UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom) {
@@ -160,7 +200,7 @@ UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom) {
   do {
     fd.reset(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
   } while (!fd && errno == EINTR);
-  if (!fd) complain_of(errno, "accept() failed" + for_whom);
+  if (!fd) fail_of(errno, "accept() failed" + for_whom);
   return fd;
 }
 
@@ -193,102 +233,32 @@ std::string reason(int error) {
   return error == 0 ? "the peer has ended the connection" : std::strerror(error);
 }
 
-namespace {
-
-constexpr size_t kMaxAddresses = 256;
-const std::string kDoneWord("done\0", 5);
-
-// Returns the number of addresses that each end sends, whatever its number of queue pairs: 256 with a shared
-// receive queue, else 1. Unused addresses are zero.
-size_t told_addresses(const PingpongProgram& program) {
-  return program.shared_receives ? kMaxAddresses : 1;
+void fail_for_strange_address(const PingpongProgram& program) {
+  fail("The peer's address is none", verbena::format("is it {} that runs there?", program.name));
 }
 
-bool send_all(const UniqueFd& fd, const std::vector<Address>& addresses) {
-  for (const Address& each : addresses) {
-    if (write_all(fd, each.encoded())) continue;
-    complain_of(errno, "Couldn't send local address");
-    return false;
-  }
-  return true;
-}
-
-// Reports a missing address as rdma-core's programs do: the role, the number of bytes received, the address's
-// index.
-void complain_of_read(const PingpongProgram& program, const Settings& settings, int error, size_t got,
-                      size_t index) {
-  const std::string who = settings.serves() ? "server" : "client";
-  const std::string which = program.shared_receives ? verbena::format(" [{}]", index) : "";
-  if (!settings.serves() && !program.shared_receives) {
-    complain(verbena::format("client read/write: {}", reason(error)));
-    complain("Couldn't read/write remote address", "the server tells why it could not connect");
-    return;
-  }
-  complain(verbena::format("{} read: {}", who, reason(error)));
-  complain(verbena::format("{}/{}: Couldn't read remote address{}", got, Address::kLength, which));
-}
-
-std::optional<std::vector<Address>> read_all(const UniqueFd& fd, const PingpongProgram& program,
-                                             const Settings& settings) {
-  std::vector<Address> addresses;
-  for (size_t i = 0; i < told_addresses(program); ++i) {
-    std::string message;
-    if (!read_exactly(fd, Address::kLength, message)) {
-      complain_of_read(program, settings, errno, message.size(), i);
-      return std::nullopt;
-    }
-    const auto address = Address::decode(message);
-    if (!address) {
-      complain("The peer's address is none", verbena::format("is it {} that runs there?", program.name));
-      return std::nullopt;
-    }
-    addresses.push_back(*address);
-  }
-  return addresses;
-}
-
-bool complain_of_end(const PingpongProgram& program, int error) {
-  complain(
-      verbena::format("{}: {}", program.shared_receives ? "client write" : "Couldn't send/recv local address",
-                      reason(error)),
-      "the client tells why it could not connect");
-  return false;
-}
-
-bool hear_done(const UniqueFd& fd, const PingpongProgram& program) {
-  std::string message;
-  return read_exactly(fd, kDoneWord.size(), message) || complain_of_end(program, errno);
-}
-
-}  // namespace
-
-std::optional<std::vector<Address>> exchange(
-    const PingpongProgram& program, const Settings& settings, std::vector<Address> local,
-    const std::function<bool(const std::vector<Address>&)>& connect_server) {
+std::vector<Address> exchange(const PingpongProgram& program, const Settings& settings,
+                              std::vector<Address> local,
+                              const std::function<void(const std::vector<Address>&)>& connect_server) {
   local.resize(told_addresses(program));
-  if (settings.serves()) {
-    UniqueFd listening = listen_on(settings.tcp_port, 1);
-    if (!listening) return std::nullopt;
-    const UniqueFd fd = accept_on(listening);
-    listening.reset();
-    if (!fd) return std::nullopt;
-    auto remote = read_all(fd, program, settings);
-    if (!remote) return std::nullopt;
-    if (!connect_server(*remote)) {
-      complain("Couldn't connect to remote QP");
-      return std::nullopt;
-    }
-    if (!send_all(fd, local) || !hear_done(fd, program)) return std::nullopt;
+  if (!settings.serves()) {
+    const UniqueFd fd = connect_to(settings.server, settings.tcp_port);
+    send_all(fd, local);
+    std::vector<Address> remote = read_all(fd, program, settings);
+    if (!write_all(fd, kDoneWord)) fail_of(errno, "client write");
     return remote;
   }
-  const UniqueFd fd = connect_to(settings.server, settings.tcp_port);
-  if (!fd || !send_all(fd, local)) return std::nullopt;
-  auto remote = read_all(fd, program, settings);
-  if (!remote) return std::nullopt;
-  if (!write_all(fd, kDoneWord)) {
-    complain_of(errno, "client write");
-    return std::nullopt;
+  UniqueFd listening = listen_on(settings.tcp_port, 1);
+  const UniqueFd fd = accept_on(listening);
+  listening.reset();
+  std::vector<Address> remote = read_all(fd, program, settings);
+  try {
+    connect_server(remote);
+  } catch (const Failure&) {
+    fail("Couldn't connect to remote QP");
   }
+  send_all(fd, local);
+  hear_done(fd, program);
   return remote;
 }
 

@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/unique_fd.h"
-#include "commands/rdma_core/verbs/pingpong/settings.h"
+#include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
 
@@ -46,8 +46,8 @@ struct XrcAddress {
   static std::optional<XrcAddress> decode(std::string_view message);
 };
 
-// Open the TCP connection over which the ends exchange addresses. On failure print the message of rdma-core's
-// program and return an empty descriptor. `waiting` is the backlog of listen(2). `for_whom` ends the message.
+// Open the TCP connection over which the ends exchange addresses. Fail with the message of rdma-core's
+// program. `waiting` is the backlog of listen(2). `for_whom` ends the message.
 UniqueFd connect_to(const std::string& server, int port);
 UniqueFd listen_on(int port, int waiting);
 UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom = {});
@@ -61,10 +61,13 @@ bool write_all(const UniqueFd& fd, const std::string& bytes);
 // Returns the text for an errno of read_exactly(); 0 means that the peer closed the connection.
 std::string reason(int error);
 
-// Exchanges addresses with the peer over TCP. Returns the peer's addresses, or nullopt after reporting an
-// error. A server calls `connect_server` with them before it replies, since the client may then send at once.
-std::optional<std::vector<Address>> exchange(
-    const PingpongProgram& program, const Settings& settings, std::vector<Address> local,
-    const std::function<bool(const std::vector<Address>&)>& connect_server);
+// Fails because the peer sent no address.
+[[noreturn]] void fail_for_strange_address(const PingpongProgram& program);
+
+// Exchanges addresses with the peer over TCP, and returns the peer's. A server calls `connect_server` with
+// them before it replies, since the client may then send at once.
+std::vector<Address> exchange(const PingpongProgram& program, const Settings& settings,
+                              std::vector<Address> local,
+                              const std::function<void(const std::vector<Address>&)>& connect_server);
 
 }  // namespace verbena::rdma_core

@@ -4,11 +4,68 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
+
+#include <infiniband/verbs.h>
 
 #include "commands/rdma_core/common/output.h"
-#include "commands/rdma_core/verbs/pingpong/settings.h"
 
 namespace verbena::rdma_core {
+
+// The options of a pingpong. The default values are those of most programs; sizes are in bytes.
+struct Settings {
+  std::string server = {};  // the client's peer; empty for the server itself
+  std::string device = {};  // empty for the first device
+  int tcp_port = 18515;
+  int ib_port = 1;
+  unsigned size = 4096;
+  ibv_mtu mtu = IBV_MTU_1024;
+  unsigned queue_pairs = 1;
+  unsigned receives = 500;
+  unsigned iterations = 1000;
+  unsigned clients = 1;
+  int service_level = 0;
+  int gid_index = -1;  // negative if no GID is used
+  bool events = false;
+  bool on_demand = false;
+  bool implicit = false;  // with on_demand, the region is the whole address space
+  bool prefetch = false;
+  bool timestamps = false;
+  bool check = false;
+  bool device_memory = false;
+  bool new_send = false;
+  bool json = false;
+  bool help = false;  // help was printed; the program should exit with 0
+
+  bool serves() const { return server.empty(); }
+};
+
+// The properties of one of the five pingpong programs, a row of the table in settings.cc. The default values
+// are those of most programs.
+struct PingpongProgram {
+  const char* name;
+  const char* transport;
+  ibv_qp_type type;
+  // The queue pairs receive from one queue, and messages name them by number: "QP[0]".
+  bool shared_receives = false;
+  Settings defaults = {};
+  unsigned bit;                       // of the table of options
+  const char* odp_refusal = nullptr;  // the message for devices without on-demand paging for this transport
+  uint32_t odp_needs = 0;             // required bits of ibv_odp_transport_cap_bits
+  int first_byte = 0x7b;              // initial value of the buffer's bytes
+  const char* gid_complaint =
+      "can't read sgid of index ";  // message for a wrong GID index, without the index
+  char before_gid = ',';            // the character before the GID in the line of the local address
+};
+
+extern const PingpongProgram kRcPingpong;
+extern const PingpongProgram kUcPingpong;
+extern const PingpongProgram kUdPingpong;
+extern const PingpongProgram kSrqPingpong;
+extern const PingpongProgram kXsrqPingpong;
+
+// Parses a command line, and prints the help if requested. Returns nullopt, after a message, if it is wrong.
+std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv);
 
 // Statistics of the time between successive received messages, in cycles of the device's clock.
 class ReceiveClock {
@@ -33,9 +90,6 @@ class ReceiveClock {
   uint64_t total_ = 0;
 };
 
-// Fills in the first members of the JSON object: program, role and settings.
-void describe(const PingpongProgram& program, const Settings& settings, ibv_device* device, Output& output);
-
 // Adds the results of all clients to the JSON object: messages in both directions, iterations of each client.
 struct Figures {
   unsigned long long bytes;
@@ -50,12 +104,12 @@ void report(const Settings& settings, std::chrono::duration<double> took, const 
             Output& output);
 
 // Runs a pingpong and returns the exit status. The two ends exchange their queue pairs' addresses over TCP;
-// then each queue pair sends a message for each one received.
+// then each queue pair sends a message for each one received. Throws a Failure after the message of an error.
 int run_pingpong(const PingpongProgram& program, int argc, char** argv);
 
-// Plays over XRC between a server and `Settings::clients` clients. Returns false after reporting an error.
-// The server sends to each client's shared receive queue through the queue pairs of all clients in turn.
-bool play_over_xrc(const PingpongProgram& program, const Settings& settings, ibv_device* device,
+// Plays over XRC between a server and `Settings::clients` clients. The server sends to each client's shared
+// receive queue through the queue pairs of all clients in turn.
+void play_over_xrc(const PingpongProgram& program, const Settings& settings, ibv_device* device,
                    Output& output);
 
 }  // namespace verbena::rdma_core

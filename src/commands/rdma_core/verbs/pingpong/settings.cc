@@ -1,34 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of the five pingpong programs, with their differences.
-#include "commands/rdma_core/verbs/pingpong/settings.h"
-
 #include <climits>
 #include <cstdio>
 #include <string_view>
 
 #include "base/format.h"
 #include "commands/rdma_core/common/options.h"
-#include "commands/rdma_core/common/output.h"
 #include "commands/rdma_core/verbs/pingpong/pingpong.h"
 
 namespace verbena::rdma_core {
-
 namespace {
 
 constexpr unsigned kMaxQueuePairs = 255;
 
+// The programs, as bits.
+enum Program : unsigned { kRc = 1, kUc = 2, kUd = 4, kSrq = 8, kXsrq = 16, kAll = 31 };
+
+// An option of some programs, with its line in the usage text, which is identical to rdma-core's.
+struct ProgramOption {
+  unsigned programs;
+  char letter;
+  const char* name;
+  const char* usage;
+};
+
+constexpr ProgramOption kOptions[] = {
+    {kAll, 'p', "port", "  -p, --port=<port>      listen on/connect to port <port> (default 18515)"},
+    {kAll, 'd', "ib-dev", "  -d, --ib-dev=<dev>     use IB device <dev> (default first device found)"},
+    {kAll, 'i', "ib-port", "  -i, --ib-port=<port>   use port <port> of IB device (default 1)"},
+    {kAll & ~kUd, 's', "size", "  -s, --size=<size>      size of message to exchange (default 4096)"},
+    {kUd, 's', "size", "  -s, --size=<size>      size of message to exchange (default 2048)"},
+    {kRc | kUc | kSrq, 'm', "mtu", "  -m, --mtu=<size>       path MTU (default 1024)"},
+    {kXsrq, 'm', "mtu", "  -m, --mtu=<size>       path MTU (default 2048)"},
+    {kXsrq, 'c', "clients", "  -c, --clients=<n>      number of clients (on server only, default 1)"},
+    {kXsrq, 'n', "num_tests", "  -n, --num_tests=<n>    number of tests per client (default 5)"},
+    {kSrq, 'q', "num-qp", "  -q, --num-qp=<num>     number of QPs to use (default 16)"},
+    {kAll & ~kXsrq, 'r', "rx-depth",
+     "  -r, --rx-depth=<dep>   number of receives to post at a time (default 500)"},
+    {kRc | kUc | kUd, 'n', "iters", "  -n, --iters=<iters>    number of exchanges (default 1000)"},
+    {kSrq, 'n', "iters", "  -n, --iters=<iters>    number of exchanges per QP(default 1000)"},
+    {kAll & ~kUd, 'l', "sl", "  -l, --sl=<sl>          service level value"},
+    {kUd, 'l', "sl", "  -l, --sl=<SL>          send messages with service level <SL> (default 0)"},
+    {kAll, 'e', "events", "  -e, --events           sleep on CQ events (default poll)"},
+    {kXsrq, 'o', "odp", "  -o, --odp\t\t    use on demand paging"},
+    {kAll, 'g', "gid-idx", "  -g, --gid-idx=<gid index> local port gid index"},
+    {kRc | kSrq, 'o', "odp", "  -o, --odp\t\t    use on demand paging"},
+    {kRc, 'O', "iodp", "  -O, --iodp\t\t    use implicit on demand paging"},
+    {kRc, 'P', "prefetch", "  -P, --prefetch\t    prefetch an ODP MR"},
+    {kRc, 't', "ts", "  -t, --ts\t            get CQE with timestamp"},
+    {kRc, 'c', "chk", "  -c, --chk\t            validate received buffer"},
+    {kUc | kUd | kSrq, 'c', "chk", "  -c, --chk              validate received buffer"},
+    {kRc, 'j', "dm", "  -j, --dm\t            use device memory"},
+    {kRc, 'N', "new_send", "  -N, --new_send            use new post send WR API"},
+};
+
 Option mtu(char letter, const char* name, Settings& settings) {
   return {letter, name, true, [&settings](const char* word) {
-            constexpr std::pair<int, ibv_mtu> kSizes[] = {{256, IBV_MTU_256},
-                                                          {512, IBV_MTU_512},
-                                                          {1024, IBV_MTU_1024},
-                                                          {2048, IBV_MTU_2048},
-                                                          {4096, IBV_MTU_4096}};
-            for (const auto& [size, value] : kSizes) {
-              if (read_number(word, size, size)) {
-                settings.mtu = value;
-                return Next::kGoOn;
-              }
+            for (int mtu = IBV_MTU_256; mtu <= IBV_MTU_4096; ++mtu) {
+              const int bytes = 128 << mtu;
+              if (!read_number(word, bytes, bytes)) continue;
+              settings.mtu = static_cast<ibv_mtu>(mtu);
+              return Next::kGoOn;
             }
             complain(verbena::format("-m, --mtu: '{}' is not 256, 512, 1024, 2048 or 4096", word));
             return Next::kWrong;
@@ -77,7 +109,9 @@ void print_usage(const PingpongProgram& program, const char* name) {
   std::printf("  %s <host>     connect to server at <host>\n", name);
   std::printf("\n");
   std::printf("Options:\n");
-  for (const ProgramOption& option : program.options) std::printf("%s\n", option.usage);
+  for (const ProgramOption& option : kOptions) {
+    if ((option.programs & program.bit) != 0) std::printf("%s\n", option.usage);
+  }
   std::printf("      --json             print one JSON object with all figures\n");
   std::printf("      --help             print this and exit\n");
 }
@@ -112,17 +146,20 @@ std::string contradiction(const Settings& settings) {
   return {};
 }
 
+constexpr const char* kLocalGid = "Could not get local gid for gid index ";
+constexpr uint32_t kSharedNeeds = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV;
+
 }  // namespace
 
 std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv) {
   Settings settings = program.defaults;
   std::vector<Option> options;
   const unsigned least_size = program.shared_receives ? 1 : 0;
-  for (const ProgramOption& option : program.options) {
-    options.push_back(taker_of(option, settings, least_size));
+  for (const ProgramOption& option : kOptions) {
+    if ((option.programs & program.bit) != 0) options.push_back(taker_of(option, settings, least_size));
   }
   options.push_back(flag(0, "json", settings.json));
-  options.push_back(last_flag(0, "help", settings.help));
+  options.push_back(flag(0, "help", settings.help, Next::kStop));
   const Parsed parsed = parse(argc, argv, options);
   if (settings.help) {
     print_help(program, argv[0]);
@@ -140,82 +177,22 @@ std::optional<Settings> read_settings(const PingpongProgram& program, int argc, 
   return settings;
 }
 
-namespace {
-
-// Lines of the usage texts, identical to rdma-core's.
-constexpr ProgramOption kPort = {'p', "port",
-                                 "  -p, --port=<port>      listen on/connect to port <port> (default 18515)"};
-constexpr ProgramOption kDevice = {
-    'd', "ib-dev", "  -d, --ib-dev=<dev>     use IB device <dev> (default first device found)"};
-constexpr ProgramOption kIbPort = {'i', "ib-port",
-                                   "  -i, --ib-port=<port>   use port <port> of IB device (default 1)"};
-constexpr ProgramOption kSize = {'s', "size",
-                                 "  -s, --size=<size>      size of message to exchange (default 4096)"};
-constexpr ProgramOption kUdSize = {'s', "size",
-                                   "  -s, --size=<size>      size of message to exchange (default 2048)"};
-constexpr ProgramOption kMtu = {'m', "mtu", "  -m, --mtu=<size>       path MTU (default 1024)"};
-constexpr ProgramOption kXrcMtu = {'m', "mtu", "  -m, --mtu=<size>       path MTU (default 2048)"};
-constexpr ProgramOption kQueuePairs = {'q', "num-qp",
-                                       "  -q, --num-qp=<num>     number of QPs to use (default 16)"};
-constexpr ProgramOption kReceives = {
-    'r', "rx-depth", "  -r, --rx-depth=<dep>   number of receives to post at a time (default 500)"};
-constexpr ProgramOption kIterations = {'n', "iters",
-                                       "  -n, --iters=<iters>    number of exchanges (default 1000)"};
-constexpr ProgramOption kIterationsEach = {
-    'n', "iters", "  -n, --iters=<iters>    number of exchanges per QP(default 1000)"};
-constexpr ProgramOption kClients = {'c', "clients",
-                                    "  -c, --clients=<n>      number of clients (on server only, default 1)"};
-constexpr ProgramOption kTests = {'n', "num_tests",
-                                  "  -n, --num_tests=<n>    number of tests per client (default 5)"};
-constexpr ProgramOption kLevel = {'l', "sl", "  -l, --sl=<sl>          service level value"};
-constexpr ProgramOption kUdLevel = {
-    'l', "sl", "  -l, --sl=<SL>          send messages with service level <SL> (default 0)"};
-constexpr ProgramOption kEvents = {'e', "events",
-                                   "  -e, --events           sleep on CQ events (default poll)"};
-constexpr ProgramOption kGidIndex = {'g', "gid-idx", "  -g, --gid-idx=<gid index> local port gid index"};
-constexpr ProgramOption kOdp = {'o', "odp", "  -o, --odp\t\t    use on demand paging"};
-constexpr ProgramOption kImplicit = {'O', "iodp", "  -O, --iodp\t\t    use implicit on demand paging"};
-constexpr ProgramOption kPrefetch = {'P', "prefetch", "  -P, --prefetch\t    prefetch an ODP MR"};
-constexpr ProgramOption kTimestamps = {'t', "ts", "  -t, --ts\t            get CQE with timestamp"};
-constexpr ProgramOption kRcCheck = {'c', "chk", "  -c, --chk\t            validate received buffer"};
-constexpr ProgramOption kCheck = {'c', "chk", "  -c, --chk              validate received buffer"};
-constexpr ProgramOption kDeviceMemory = {'j', "dm", "  -j, --dm\t            use device memory"};
-constexpr ProgramOption kNewSend = {'N', "new_send", "  -N, --new_send            use new post send WR API"};
-
-constexpr ProgramOption kRcOptions[] = {kPort,       kDevice,     kIbPort,  kSize,         kMtu,    kReceives,
-                                        kIterations, kLevel,      kEvents,  kGidIndex,     kOdp,    kImplicit,
-                                        kPrefetch,   kTimestamps, kRcCheck, kDeviceMemory, kNewSend};
-constexpr ProgramOption kUcOptions[] = {kPort,       kDevice, kIbPort, kSize,     kMtu,  kReceives,
-                                        kIterations, kLevel,  kEvents, kGidIndex, kCheck};
-constexpr ProgramOption kUdOptions[] = {kPort,       kDevice,  kIbPort, kUdSize,   kReceives,
-                                        kIterations, kUdLevel, kEvents, kGidIndex, kCheck};
-constexpr ProgramOption kSrqOptions[] = {kPort,       kDevice,   kIbPort,         kSize,  kMtu,
-                                         kQueuePairs, kReceives, kIterationsEach, kLevel, kEvents,
-                                         kGidIndex,   kOdp,      kCheck};
-constexpr ProgramOption kXsrqOptions[] = {kPort,  kDevice, kIbPort, kSize, kXrcMtu,  kClients,
-                                          kTests, kLevel,  kEvents, kOdp,  kGidIndex};
-
-constexpr const char* kLocalGid = "Could not get local gid for gid index ";
-constexpr uint32_t kSharedNeeds = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV;
-
-}  // namespace
-
 const PingpongProgram kRcPingpong = {
     .name = "ibv_rc_pingpong",
     .transport = "RC",
     .type = IBV_QPT_RC,
-    .options = kRcOptions,
+    .bit = kRc,
     .odp_refusal = "The device isn't ODP capable or does not support RC send and receive with ODP",
     .odp_needs = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV};
 
 const PingpongProgram kUcPingpong = {
-    .name = "ibv_uc_pingpong", .transport = "UC", .type = IBV_QPT_UC, .options = kUcOptions};
+    .name = "ibv_uc_pingpong", .transport = "UC", .type = IBV_QPT_UC, .bit = kUc};
 
 const PingpongProgram kUdPingpong = {.name = "ibv_ud_pingpong",
                                      .transport = "UD",
                                      .type = IBV_QPT_UD,
                                      .defaults = {.size = 1024},  // the usage text says 2048
-                                     .options = kUdOptions,
+                                     .bit = kUd,
                                      .gid_complaint = kLocalGid,
                                      .before_gid = ':'};
 
@@ -225,7 +202,7 @@ const PingpongProgram kSrqPingpong = {
     .type = IBV_QPT_RC,
     .shared_receives = true,
     .defaults = {.queue_pairs = 16},
-    .options = kSrqOptions,
+    .bit = kSrq,
     .odp_refusal = "The device isn't ODP capable or does not support RC send, receive and srq with ODP",
     .odp_needs = kSharedNeeds,
     .gid_complaint = kLocalGid};
@@ -236,7 +213,7 @@ const PingpongProgram kXsrqPingpong = {
     .type = IBV_QPT_XRC_SEND,
     .shared_receives = true,
     .defaults = {.iterations = 5},
-    .options = kXsrqOptions,
+    .bit = kXsrq,
     .odp_refusal = "The device isn't ODP capable or does not support XRC send, receive and srq with ODP",
     .odp_needs = kSharedNeeds,
     .first_byte = 0};

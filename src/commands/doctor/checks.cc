@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/doctor/finding.h"
+#include "commands/doctor/checks.h"
 
 #include <array>
 #include <string_view>
