@@ -310,6 +310,15 @@ class Host:
         if not poll_until(lambda: not self.agents(), 10):
             raise RuntimeError(f"agents do not end: {self.agents()}")
 
+    def await_free_port(self):
+        """Waits until no socket has UDP port 4791. The kernel closes an ended agent's sockets a little after its program is gone
+        from /proc, and the next agent would find the port taken."""
+        def is_free():
+            sockets = sh("ip", "netns", "exec", self.namespace, "cat", "/proc/net/udp", "/proc/net/udp6")
+            return not re.search(rf":{4791:04X} ", sockets)
+        if not poll_until(is_free, 10):
+            raise RuntimeError("UDP port 4791 stays taken")
+
     def start_agent(self, *options):
         """Starts root's agent, which serves every user, and waits until it answers: a program started earlier would start its
         own agent."""

@@ -65,6 +65,7 @@ class Setups:
         self.made.clear()
         for host in (self.first, self.second):
             host.end_agents()
+            host.await_free_port()
 
     def say(self, what, wrong):
         self.judge.say(f"{self.name}: {what}", wrong)
