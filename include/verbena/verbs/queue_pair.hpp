@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <type_traits>
+#include <utility>
+
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <verbena/result.hpp>
+#include <verbena/verbs/completion.hpp>
+#include <verbena/verbs/device.hpp>
+#include <verbena/verbs/endpoint.hpp>
+#include <verbena/verbs/memory.hpp>
+#include <verbena/verbs/object.hpp>
+#include <verbena/verbs/work.hpp>
+
+// Queue pairs and shared receive queues.
+namespace verbena {
+
+// ---- shared receive queues
+
+struct srq_options {
+  std::uint32_t max_wr = 128;
+  std::uint32_t max_sge = 1;
+  // For XRC: the domain, and the queue that takes the completions.
+  const xrc_domain* domain = nullptr;
+  const cq* xrc_cq = nullptr;
+};
+
+// Shares XRC receive queues between processes: see context::make_xrc_domain().
+class xrc_domain : public object<ibv_xrcd> {
+ public:
+  using object::object;
+};
+
+inline result<xrc_domain> context::make_xrc_domain(int file) const {
+  ibv_xrcd_init_attr wanted{};
+  wanted.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  wanted.fd = file;
+  wanted.oflags = O_CREAT;
+  ibv_xrcd* const made = ibv_open_xrcd(get(), &wanted);
+  if (made == nullptr) return failure("make an XRC domain on", errno);
+  return xrc_domain(detail::own(made, ibv_close_xrcd, handle()));
+}
+
+// A queue of receives for many queue pairs.
+class srq : public object<ibv_srq> {
+ public:
+  using object::object;
+
+  // Posts receives as a chain. If one fails, those before error::position() were posted.
+  template <class... Requests>
+  requires(...&& detail::is_recv<Requests>) result<void> post(Requests... requests)
+  const { return detail::post<ibv_recv_wr, detail::post_srq_recv>(get(), requests...); }
+  // Asks for one event IBV_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left.
+  result<void> set_limit(std::uint32_t limit) const {
+    ibv_srq_attr wanted{};
+    wanted.srq_limit = limit;
+    if (const int code = ibv_modify_srq(get(), &wanted, IBV_SRQ_LIMIT); code != 0)
+      return error("set the limit of a shared receive queue", code);
+    return {};
+  }
+  // For XRC: the number that senders name (send_request::to_srq()).
+  result<std::uint32_t> number() const {
+    std::uint32_t number = 0;
+    if (const int code = ibv_get_srq_num(get(), &number); code != 0)
+      return error("query a shared receive queue", code);
+    return number;
+  }
+};
+
+inline result<srq> pd::make_srq(const srq_options& options) const {
+  ibv_srq_init_attr_ex wanted{};
+  wanted.attr.max_wr = options.max_wr;
+  wanted.attr.max_sge = options.max_sge;
+  wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  wanted.srq_type = IBV_SRQT_BASIC;
+  wanted.pd = get();
+  if (options.domain != nullptr && options.xrc_cq != nullptr) {
+    wanted.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    wanted.srq_type = IBV_SRQT_XRC;
+    wanted.xrcd = options.domain->get();
+    wanted.cq = options.xrc_cq->get();
+  }
+  ibv_srq* const made = ibv_create_srq_ex(get()->context, &wanted);
+  if (made == nullptr) return error("make a shared receive queue", errno);
+  auto domain = options.domain != nullptr ? options.domain->handle() : nullptr;
+  auto queue = options.xrc_cq != nullptr ? options.xrc_cq->handle() : nullptr;
+  return srq(detail::own(made, ibv_destroy_srq, handle(), std::move(domain), std::move(queue)));
+}
+
+// ---- queue pairs
+
+// The transport of a queue pair.
+enum class transport : std::uint8_t {
+  rc = IBV_QPT_RC,              // reliable connection: everything arrives once, in order
+  uc = IBV_QPT_UC,              // unreliable connection: SEND and WRITE that may be lost
+  ud = IBV_QPT_UD,              // datagrams to any peer, of at most one packet
+  xrc_send = IBV_QPT_XRC_SEND,  // XRC: sends to shared receive queues of the peer's domain
+  raw_packet = IBV_QPT_RAW_PACKET,
+};
+inline constexpr transport rc = transport::rc;
+inline constexpr transport uc = transport::uc;
+inline constexpr transport ud = transport::ud;
+
+// A completion queue of the options below: written as the queue itself.
+class cq_reference {
+ public:
+  cq_reference() = default;
+  cq_reference(const cq& queue) : queue_(queue.get()), kept_(queue.handle()) {}
+  cq_reference(const extended_cq& queue) : queue_(queue.plain()), kept_(queue.handle()) {}
+  ibv_cq* get() const { return queue_; }
+  const std::shared_ptr<void>& handle() const { return kept_; }
+
+ private:
+  ibv_cq* queue_ = nullptr;
+  std::shared_ptr<void> kept_;
+};
+
+struct qp_options {
+  cq_reference send_cq{};
+  cq_reference recv_cq{};             // default: send_cq
+  const verbena::srq* srq = nullptr;  // receives come from this queue instead of the queue pair's own
+  std::uint32_t max_send_wr = 64;
+  std::uint32_t max_recv_wr = 64;
+  std::uint32_t max_send_sge = 1;
+  std::uint32_t max_recv_sge = 1;
+  std::uint32_t max_inline = 0;  // bytes; the adapter may allow more
+  bool signal_all = false;       // all requests complete visibly
+  std::uint8_t port = 1;
+};
+
+// How a queue pair is connected. The defaults suit nearly everybody.
+struct connect_options {
+  access rights = access::remote_read | access::remote_write | access::remote_atomic;
+  std::uint8_t max_reads = 16;      // READs and atomics under way, in both directions; 16 or fewer
+  std::uint8_t min_rnr_timer = 12;  // 0.64 ms, IBTA table 46: the peer repeats a SEND that finds no receive
+  std::uint8_t timeout = 14;        // 4.096 us * 2^timeout until a repetition; 0: none
+  std::uint8_t retries = 7;
+  std::uint8_t rnr_retries = 7;  // 7: without end
+  std::uint8_t traffic_class = 0;
+  std::uint8_t service_level = 0;
+};
+
+// A queue pair. post() may be called by one thread for sends and one for receives at a time.
+class qp : public object<ibv_qp> {
+ public:
+  qp(std::shared_ptr<ibv_qp> handle, std::uint32_t max_inline, std::uint8_t port)
+      : object(std::move(handle)), max_inline_(max_inline), psn_(draw_psn()), port_(port) {}
+
+  std::uint32_t number() const { return get()->qp_num; }
+  // Maximum number of bytes of an inlined() request.
+  std::uint32_t max_inline() const { return max_inline_; }
+
+  // Posts requests as a chain, which rings the adapter's doorbell once: sends, or receives. If one fails,
+  // those before error::position() were posted. ENOMEM: the queue is full.
+  template <class... Requests>
+  requires(...&& detail::is_send<Requests>) result<void> post(Requests... requests)
+  const { return detail::post<ibv_send_wr, detail::post_send>(get(), requests...); }
+  template <class... Requests>
+  requires(sizeof...(Requests) != 0 &&
+           (... && detail::is_recv<Requests>)) result<void> post(Requests... requests)
+  const { return detail::post<ibv_recv_wr, detail::post_recv>(get(), requests...); }
+
+  // ---- connecting
+
+  // This end's address, for the peer. `peer`: an address of the peer if it is known, of whose kind this end's
+  // should be.
+  result<endpoint> local_endpoint(const ibv_gid* peer = nullptr) const {
+    ibv_port_attr port{};
+    if (const int code = ibv_query_port(get()->context, port_, &port); code != 0)
+      return detail::failure(get()->context, "query a port of", code);
+    const auto gid = detail::choose_gid(get()->context, port_, peer);
+    if (!gid) return gid.error();
+    return endpoint(gid->gid, number(), psn_, port.lid, port.active_mtu);
+  }
+  // Connects to the peer: takes the queue pair to INIT, RTR and RTS. The peer must do the same before the
+  // retries of the first request end. Receives may be posted before and after. Fails with EINVAL if `peer` is
+  // not the address of a queue pair.
+  result<void> connect(const endpoint& peer, const connect_options& options = {}) const {
+    if (!peer.is_valid())
+      return error("connect to a queue pair", EINVAL, {}, "the peer's endpoint is malformed");
+    if (auto ready = initialize(options.rights); !ready) return ready;
+    if (auto ready = receive_from(peer, options); !ready) return ready;
+    return send_to(options);
+  }
+  // The single steps of connect(). initialize() lets receives be posted; receive_from() takes requests of the
+  // peer; send_to() lets sends be posted.
+  result<void> initialize(access rights) const {
+    ibv_qp_attr wanted{};
+    wanted.qp_state = IBV_QPS_INIT;
+    wanted.port_num = port_;
+    wanted.qp_access_flags = bits(rights);
+    return modify(wanted, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  }
+  result<void> receive_from(const endpoint& peer, const connect_options& options) const {
+    const ibv_gid there = peer.gid();
+    const auto own = local_endpoint(&there);
+    if (!own) return own.error();
+    const auto gid = detail::choose_gid(get()->context, port_, &there);
+    if (!gid) return gid.error();
+    ibv_qp_attr wanted{};
+    wanted.qp_state = IBV_QPS_RTR;
+    wanted.path_mtu = std::clamp(std::min(peer.mtu(), own->mtu()), IBV_MTU_256, IBV_MTU_4096);
+    wanted.dest_qp_num = peer.qp_num();
+    wanted.rq_psn = peer.psn();
+    wanted.max_dest_rd_atomic = options.max_reads;
+    wanted.min_rnr_timer = options.min_rnr_timer;
+    wanted.ah_attr.grh.dgid = there;
+    wanted.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(gid->gid_index);
+    wanted.ah_attr.grh.hop_limit = 64;
+    wanted.ah_attr.grh.traffic_class = options.traffic_class;
+    wanted.ah_attr.is_global = 1;
+    wanted.ah_attr.dlid = peer.lid();
+    wanted.ah_attr.sl = options.service_level;
+    wanted.ah_attr.port_num = port_;
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (is_reliable()) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    return modify(wanted, mask);
+  }
+  result<void> send_to(const connect_options& options) const {
+    ibv_qp_attr wanted{};
+    wanted.qp_state = IBV_QPS_RTS;
+    wanted.sq_psn = psn_;
+    wanted.timeout = options.timeout;
+    wanted.retry_cnt = options.retries;
+    wanted.rnr_retry = options.rnr_retries;
+    wanted.max_rd_atomic = options.max_reads;
+    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    if (is_reliable()) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    return modify(wanted, mask);
+  }
+  // For UD: lets datagrams be sent and received. Others must send with this Q_Key.
+  result<void> activate(std::uint32_t qkey) const {
+    ibv_qp_attr wanted{};
+    wanted.qp_state = IBV_QPS_INIT;
+    wanted.port_num = port_;
+    wanted.qkey = qkey;
+    if (auto done = modify(wanted, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY); !done)
+      return done;
+    wanted.qp_state = IBV_QPS_RTR;
+    if (auto done = modify(wanted, IBV_QP_STATE); !done) return done;
+    wanted.qp_state = IBV_QPS_RTS;
+    wanted.sq_psn = psn_;
+    return modify(wanted, IBV_QP_STATE | IBV_QP_SQ_PSN);
+  }
+  // For UD: joins and leaves a multicast group.
+  result<void> join(const ibv_gid& group) const {
+    return attach(ibv_attach_mcast, "join a multicast group", group);
+  }
+  result<void> leave(const ibv_gid& group) const {
+    return attach(ibv_detach_mcast, "leave a multicast group", group);
+  }
+
+  // ---- ending
+
+  // Ends all requests: each completes with an error (IBV_WC_WR_FLUSH_ERR), unless it has completed before.
+  // Their memory is the program's again after these completions.
+  result<void> to_error() const { return to(IBV_QPS_ERR); }
+  // Forgets all requests without completions. The queue pair may be connected again.
+  result<void> reset() const { return to(IBV_QPS_RESET); }
+  result<ibv_qp_state> state() const {
+    ibv_qp_attr found{};
+    ibv_qp_init_attr unused{};
+    if (const int code = ibv_query_qp(get(), &found, IBV_QP_STATE, &unused); code != 0)
+      return error("query a queue pair", code);
+    return found.qp_state;
+  }
+  // For everything else. `mask`: flags of ibv_qp_attr_mask.
+  result<void> modify(ibv_qp_attr& wanted, int mask) const {
+    const int code = ibv_modify_qp(get(), &wanted, mask);
+    if (code == 0) return {};
+    return error("modify a queue pair", code, {},
+                 code == ETIMEDOUT ? "the peer's address does not answer: is its host up?" : nullptr);
+  }
+
+ private:
+  static std::uint32_t draw_psn() { return std::random_device()() & 0xffffff; }
+  bool is_reliable() const { return get()->qp_type != IBV_QPT_UC; }
+  result<void> to(ibv_qp_state state) const {
+    ibv_qp_attr wanted{};
+    wanted.qp_state = state;
+    return modify(wanted, IBV_QP_STATE);
+  }
+  result<void> attach(int (*call)(ibv_qp*, const ibv_gid*, std::uint16_t), const char* tried,
+                      const ibv_gid& group) const {
+    if (const int code = call(get(), &group, 0); code != 0) return error(tried, code);
+    return {};
+  }
+
+  std::uint32_t max_inline_;
+  std::uint32_t psn_;
+  std::uint8_t port_;
+};
+
+inline result<qp> pd::make_qp(transport kind, const qp_options& options) const {
+  const cq_reference& recv_cq = options.recv_cq.get() != nullptr ? options.recv_cq : options.send_cq;
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = options.send_cq.get();
+  wanted.recv_cq = recv_cq.get();
+  wanted.srq = options.srq != nullptr ? options.srq->get() : nullptr;
+  wanted.cap = {options.max_send_wr, options.max_recv_wr, options.max_send_sge, options.max_recv_sge,
+                options.max_inline};
+  wanted.qp_type = static_cast<ibv_qp_type>(kind);
+  wanted.sq_sig_all = options.signal_all ? 1 : 0;
+  ibv_qp* const made = ibv_create_qp(get(), &wanted);
+  if (made == nullptr) return error("make a queue pair", errno);
+  auto kept = options.srq != nullptr ? options.srq->handle() : nullptr;
+  return qp(detail::own(made, ibv_destroy_qp, handle(), options.send_cq.handle(), recv_cq.handle(),
+                        std::move(kept)),
+            wanted.cap.max_inline_data, options.port);
+}
+
+}  // namespace verbena

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <verbena/result.hpp>
+#include <verbena/verbs/memory.hpp>
+
+// Work requests: send(), write(), read() and the others make a value, its methods add to it, and qp::post()
+// hands it to the adapter.
+//
+//   qp.post(write(buffer, peer), send(buffer.first(8)).inlined().signaled(42));
+namespace verbena {
+
+// ---- addresses of datagrams
+
+// How to reach a port of the network, for UD.
+class address_handle : public object<ibv_ah> {
+ public:
+  using object::object;
+};
+
+inline result<address_handle> pd::make_address(ibv_ah_attr attributes) const {
+  ibv_ah* const made = ibv_create_ah(get(), &attributes);
+  if (made == nullptr) return error("make an address handle", errno);
+  return address_handle(detail::own(made, ibv_destroy_ah, handle()));
+}
+
+inline result<address_handle> pd::make_address(const ibv_gid& gid, std::uint8_t port) const {
+  const auto own = detail::choose_gid(get()->context, port, &gid);
+  if (!own) return own.error();
+  ibv_ah_attr attributes{};
+  attributes.grh.dgid = gid;
+  attributes.grh.sgid_index = static_cast<std::uint8_t>(own->gid_index);
+  attributes.grh.hop_limit = 64;
+  attributes.is_global = 1;
+  attributes.port_num = port;
+  return make_address(attributes);
+}
+
+// The destination of a datagram.
+struct datagram_peer {
+  const address_handle& address;
+  std::uint32_t qp_num;
+  std::uint32_t qkey;
+};
+
+// ---- requests for a send queue
+
+// The operations of send queues: each knows its opcode and the fields of ibv_send_wr that only it has. The
+// constants say which methods of send_request it allows.
+namespace operation {
+
+struct send {
+  static constexpr bool kHasData = true, kHasImmediate = true, kIsSend = true;
+  ibv_ah* address = nullptr;  // for UD, as the next two
+  std::uint32_t qp_num = 0;
+  std::uint32_t qkey = 0;
+  void fill(ibv_send_wr& to) const { to.wr.ud = {address, qp_num, qkey}; }
+};
+
+struct write {
+  static constexpr bool kHasData = true, kHasImmediate = true, kIsSend = false;
+  remote_slice target;
+  void fill(ibv_send_wr& to) const { to.wr.rdma = {target.address, target.rkey}; }
+};
+
+struct read {
+  static constexpr bool kHasData = false, kHasImmediate = false, kIsSend = false;
+  remote_slice source;
+  void fill(ibv_send_wr& to) const { to.wr.rdma = {source.address, source.rkey}; }
+};
+
+struct atomic {
+  static constexpr bool kHasData = false, kHasImmediate = false, kIsSend = false;
+  remote_slice target;
+  std::uint64_t compare_or_add;
+  std::uint64_t swap;
+  void fill(ibv_send_wr& to) const { to.wr.atomic = {target.address, compare_or_add, swap, target.rkey}; }
+};
+
+struct bind {
+  static constexpr bool kHasData = false, kHasImmediate = false, kIsSend = false;
+  ibv_mw* window;
+  std::uint32_t rkey;
+  ibv_mw_bind_info wanted;
+  void fill(ibv_send_wr& to) const {
+    to.bind_mw.mw = window;
+    to.bind_mw.rkey = rkey;
+    to.bind_mw.bind_info = wanted;
+  }
+};
+
+struct invalidate {
+  static constexpr bool kHasData = false, kHasImmediate = false, kIsSend = false;
+  void fill(ibv_send_wr&) const {}
+};
+
+}  // namespace operation
+
+// A request for a send queue, with `Pieces` parts of local memory: a value of some words. Nothing happens
+// before it is posted. Its methods return the changed request.
+template <class Operation, std::size_t Pieces>
+class send_request {
+ public:
+  send_request(ibv_wr_opcode opcode, const Operation& operation, std::array<ibv_sge, Pieces> pieces)
+      : operation_(operation), opcode_(opcode), pieces_(pieces) {}
+
+  // Completes visibly, with this number. Other requests complete without a completion if they succeed, unless
+  // the queue pair was made with signal_all. The send queue has room again only after a later completion.
+  send_request signaled(std::uint64_t id = 0) const { return with(IBV_SEND_SIGNALED).numbered(id); }
+  // The number of the completion, which a request that fails always has.
+  send_request numbered(std::uint64_t id) const {
+    send_request changed = *this;
+    changed.id_ = id;
+    return changed;
+  }
+  // Begins only after all earlier READs and atomics of the queue pair have completed (IBTA 10.8.3.3).
+  send_request fenced() const { return with(IBV_SEND_FENCE); }
+  // The receiver's completion is an event for cq::arm(true).
+  send_request solicited() const { return with(IBV_SEND_SOLICITED); }
+  // post() copies the data, which the program may change at once. At most qp::max_inline() bytes.
+  send_request inlined() const requires(Operation::kHasData) { return with(IBV_SEND_INLINE); }
+  // Sends 32 bits beside the data. A WRITE with them completes a receive of the peer, too.
+  send_request immediate(std::uint32_t data) const requires(Operation::kHasImmediate) {
+    return as(Operation::kIsSend ? IBV_WR_SEND_WITH_IMM : IBV_WR_RDMA_WRITE_WITH_IMM, htobe32(data));
+  }
+  // Makes the receiver's adapter invalidate this key of the receiver, such as that of a memory window.
+  send_request invalidating(std::uint32_t rkey) const requires(Operation::kIsSend) {
+    return as(IBV_WR_SEND_WITH_INV, rkey);
+  }
+  // For UD: the destination.
+  send_request to(const datagram_peer& peer) const requires(Operation::kIsSend) {
+    send_request changed = *this;
+    changed.operation_ = {peer.address.get(), peer.qp_num, peer.qkey};
+    return changed;
+  }
+  // For XRC: the number of the peer's shared receive queue.
+  send_request to_srq(std::uint32_t srq_num) const {
+    send_request changed = *this;
+    changed.srq_num_ = srq_num;
+    return changed;
+  }
+
+  // Writes the request as the C structure, which refers to this object. `next`: the request after it.
+  void fill(ibv_send_wr& to, ibv_send_wr* next) {
+    to.wr_id = id_;
+    to.next = next;
+    to.sg_list = pieces_.data();
+    to.num_sge = static_cast<int>(Pieces);
+    to.opcode = opcode_;
+    to.send_flags = flags_;
+    to.invalidate_rkey = word_;
+    to.qp_type.xrc.remote_srqn = srq_num_;
+    operation_.fill(to);
+  }
+
+  send_request as(ibv_wr_opcode opcode, std::uint32_t word) const {
+    send_request changed = *this;
+    changed.opcode_ = opcode;
+    changed.word_ = word;
+    return changed;
+  }
+
+ private:
+  send_request with(unsigned flag) const {
+    send_request changed = *this;
+    changed.flags_ |= flag;
+    return changed;
+  }
+
+  std::uint64_t id_ = 0;
+  Operation operation_;
+  ibv_wr_opcode opcode_;
+  unsigned flags_ = 0;
+  std::uint32_t word_ = 0;  // immediate data in network byte order, or the key to invalidate
+  std::uint32_t srq_num_ = 0;
+  [[no_unique_address]] std::array<ibv_sge, Pieces> pieces_;
+};
+
+namespace detail {
+
+template <class T>
+concept local_memory = std::convertible_to<const T&, slice>;
+
+template <local_memory... Memory>
+std::array<ibv_sge, sizeof...(Memory)> pieces(const Memory&... memory) {
+  return {static_cast<slice>(memory).get()...};
+}
+
+}  // namespace detail
+
+// Sends the parts, one after the other, as one message.
+template <detail::local_memory... Memory>
+auto send(const Memory&... memory) {
+  return send_request(IBV_WR_SEND, operation::send{}, detail::pieces(memory...));
+}
+
+// Writes local memory to the peer's memory, from its beginning on. For more than one local part: write_all().
+template <detail::local_memory Memory>
+auto write(const Memory& from, const remote_slice& to) {
+  return send_request(IBV_WR_RDMA_WRITE, operation::write{to}, detail::pieces(from));
+}
+template <detail::local_memory... Memory>
+auto write_all(const remote_slice& to, const Memory&... from) {
+  return send_request(IBV_WR_RDMA_WRITE, operation::write{to}, detail::pieces(from...));
+}
+
+// Reads the peer's memory into local memory, whose length counts.
+template <detail::local_memory Memory>
+auto read(const Memory& into, const remote_slice& from) {
+  return send_request(IBV_WR_RDMA_READ, operation::read{from}, detail::pieces(into));
+}
+
+// Atomics on eight bytes of the peer's memory, at an address that is a multiple of eight. The old value comes
+// into `before` in host byte order.
+template <detail::local_memory Memory>
+auto fetch_add(const Memory& before, const remote_slice& target, std::uint64_t addend) {
+  return send_request(IBV_WR_ATOMIC_FETCH_AND_ADD, operation::atomic{target, addend, 0},
+                      detail::pieces(before));
+}
+// Stores `desired` if the peer's memory has the value `expected`.
+template <detail::local_memory Memory>
+auto compare_swap(const Memory& before, const remote_slice& target, std::uint64_t expected,
+                  std::uint64_t desired) {
+  return send_request(IBV_WR_ATOMIC_CMP_AND_SWP, operation::atomic{target, expected, desired},
+                      detail::pieces(before));
+}
+
+// Binds a window of type 2 to a part of a region, with a new key: ibv_inc_rkey(window.rkey()), for example.
+inline auto bind(const memory_window& window, std::uint32_t rkey, const region& memory, const slice& part,
+                 access rights) {
+  const ibv_mw_bind_info wanted{memory.get(), reinterpret_cast<std::uintptr_t>(part.data()), part.size(),
+                                bits(rights)};
+  return send_request(IBV_WR_BIND_MW, operation::bind{window.get(), rkey, wanted}, detail::pieces());
+}
+// Takes a key of this side back: of a window of type 2.
+inline auto invalidate(std::uint32_t rkey) {
+  return send_request(IBV_WR_LOCAL_INV, operation::invalidate{}, detail::pieces()).as(IBV_WR_LOCAL_INV, rkey);
+}
+
+// ---- requests for a receive queue
+
+// Memory for one message of the peer.
+template <std::size_t Pieces>
+class recv_request {
+ public:
+  explicit recv_request(std::array<ibv_sge, Pieces> pieces) : pieces_(pieces) {}
+  // The number of its completion.
+  recv_request numbered(std::uint64_t id) const {
+    recv_request changed = *this;
+    changed.id_ = id;
+    return changed;
+  }
+  // As send_request::fill().
+  void fill(ibv_recv_wr& to, ibv_recv_wr* next) {
+    to = {id_, next, pieces_.data(), static_cast<int>(Pieces)};
+  }
+
+ private:
+  std::uint64_t id_ = 0;
+  [[no_unique_address]] std::array<ibv_sge, Pieces> pieces_;
+};
+
+// Receives one message into the parts, one after the other. Without parts: a message without data.
+template <detail::local_memory... Memory>
+auto recv(const Memory&... memory) {
+  return recv_request<sizeof...(Memory)>(detail::pieces(memory...));
+}
+
+// ---- posting
+
+namespace detail {
+
+template <class Request>
+inline constexpr bool is_send = false;
+template <class Operation, std::size_t Pieces>
+inline constexpr bool is_send<send_request<Operation, Pieces>> = true;
+template <class Request>
+inline constexpr bool is_recv = false;
+template <std::size_t Pieces>
+inline constexpr bool is_recv<recv_request<Pieces>> = true;
+
+// Posts the requests as a chain to a queue: a queue pair or a shared receive queue.
+template <class Wr, auto Post, class Queue, class... Requests>
+result<void> post(Queue* queue, Requests&... requests) {
+  std::array<Wr, sizeof...(Requests)> chain;
+  std::size_t i = 0;
+  (..., (requests.fill(chain[i], i + 1 < chain.size() ? &chain[i + 1] : nullptr), ++i));
+  Wr* bad = nullptr;
+  const int code = Post(queue, chain.data(), &bad);
+  if (code == 0) [[likely]]
+    return {};
+  const char* const hint = code == ENOMEM ? "the queue is full: take completions first" : nullptr;
+  const auto position = bad != nullptr ? static_cast<std::size_t>(bad - chain.data()) : 0;
+  return error("post a work request", code, {}, hint).at(position);
+}
+
+inline int post_send(ibv_qp* queue, ibv_send_wr* first, ibv_send_wr** bad) {
+  return ibv_post_send(queue, first, bad);
+}
+inline int post_recv(ibv_qp* queue, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  return ibv_post_recv(queue, first, bad);
+}
+inline int post_srq_recv(ibv_srq* queue, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  return ibv_post_srq_recv(queue, first, bad);
+}
+
+}  // namespace detail
+}  // namespace verbena

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <verbena/result.hpp>
+
+namespace verbena {
+namespace {
+
+TEST(Error, SaysWhatWasTriedAndWhyItFailed) {
+  const error one("open", ENODEV, "rxe_eth9", "see ibv_devices");
+  EXPECT_EQ(one.message(), "open rxe_eth9: No such device (errno 19): see ibv_devices");
+  EXPECT_EQ(one.code(), ENODEV);
+  EXPECT_FALSE(one.is_completion());
+}
+
+TEST(Error, OfACompletionNamesTheQueuePairAndTheRemedy) {
+  const error one("SEND", IBV_WC_RNR_RETRY_EXC_ERR, 0x1234);
+  EXPECT_EQ(one.message(), std::string("SEND on QP 0x1234: ") + ibv_wc_status_str(IBV_WC_RNR_RETRY_EXC_ERR) +
+                               " (13): the peer has posted no receive");
+  EXPECT_EQ(one.code(), EIO);
+  EXPECT_EQ(one.status(), IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+TEST(Error, CutsLongSubjects) {
+  const error one("open", ENODEV, std::string(100, 'x'));
+  EXPECT_EQ(one.subject(), std::string(47, 'x'));
+}
+
+TEST(Result, HoldsAValueOrAnError) {
+  result<std::unique_ptr<int>> good = std::make_unique<int>(7);
+  ASSERT_TRUE(good);
+  EXPECT_EQ(**good, 7);
+  EXPECT_EQ(*std::move(good).value(), 7);
+  result<int> bad = error("open", EPERM);
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().code(), EPERM);
+  EXPECT_EQ(std::move(bad).value_or(3), 3);
+}
+
+TEST(Result, ThrowsItsErrorFromValue) {
+  const result<void> bad = error("open", EPERM, "rxe_eth0");
+  try {
+    bad.value();
+    FAIL();
+  } catch (const exception& thrown) {
+    EXPECT_EQ(thrown.error().code(), EPERM);
+    EXPECT_STREQ(thrown.what(), "open rxe_eth0: Operation not permitted (errno 1)");
+  }
+  EXPECT_NO_THROW(result<void>().value());
+}
+
+}  // namespace
+}  // namespace verbena
