@@ -8,6 +8,16 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR
 install(FILES ${PROJECT_SOURCE_DIR}/packaging/debian/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libverbena-dev
         COMPONENT development)
 
+# The C++ API: headers only, over any libibverbs and librdmacm. Programs find it by find_package(verbena) and the target
+# verbena::verbena, or by pkg-config.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/verbena DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+include(CMakePackageConfigHelpers)
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/verbenaConfig.cmake.in ${PROJECT_BINARY_DIR}/verbenaConfig.cmake
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/verbena PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/verbenaConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${PROJECT_BINARY_DIR}/verbenaConfig.cmake ${PROJECT_BINARY_DIR}/verbenaConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/verbena COMPONENT development)
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME verbena)
 set(CPACK_PACKAGE_VENDOR Verbena)
@@ -34,5 +44,5 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libverbena-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "verbena (= ${VERBENA_PACKAGE_VERSION}), libibverbs-dev, librdmacm-dev")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
-    "pkg-config files for Verbena's libraries. The headers are rdma-core's: programs\nbuilt with them run on either library without changes.")
+    "A C++ API for RDMA, header-only, and pkg-config files for Verbena's libraries.\nThe C headers are rdma-core's: programs built with them run on either library\nwithout changes.")
 include(CPack)
