@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <concepts>
+#include <coroutine>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+#include <verbena/async/ready_list.hpp>
+#include <verbena/async/task.hpp>
+#include <verbena/async/timer.hpp>
+
+namespace verbena {
+
+// Something that a loop polls, such as a completion queue. Only the loop's thread calls it.
+class event_source {
+ public:
+  virtual ~event_source() = default;
+  // Does what is ready, and returns whether there was anything.
+  virtual bool poll() = 0;
+  // Makes fd() readable when there is something to do. Returns false if there is already: poll() first.
+  virtual bool arm() = 0;
+  virtual int fd() const = 0;
+};
+
+struct loop_options {
+  // How long the loop polls after the last event before it sleeps. Polling costs a processor, and saves the
+  // microseconds of a wake-up. duration::max(): the loop never sleeps. zero(): it always does.
+  duration spin = std::chrono::microseconds(50);
+  // The time for timers. A simulation may have its own, and drives the loop by turn().
+  time_point (*now)() = clock::now;
+};
+
+// Runs the coroutines of one thread, and what they wait for: completions, connection events and timers. A
+// program has one loop for each thread that it wants to use; nothing moves between loops.
+//
+// run() drives the loop alone. Another event loop (asio, libuv, poll(2)) can drive it instead: it watches
+// fd() for reading, calls turn() until that returns false, and prepare() before it waits again.
+class loop {
+ public:
+  explicit loop(loop_options options = {}) : options_(options), epoll_(make_epoll()), alarm_(epoll_) {}
+  loop(const loop&) = delete;
+  loop& operator=(const loop&) = delete;
+  ~loop() { spawned_.clear(); }
+
+  // Runs the coroutine to its end, beside all others of the loop. Returns its result, or throws its
+  // exception.
+  template <class T>
+  T run(task<T> main) {
+    detail::waiter start;
+    start.suspend(main.handle());
+    wake(start);
+    while (!main.done()) wait();
+    return main.take();
+  }
+  template <class Start>
+  requires std::invocable<Start, loop&>
+  auto run(Start start) { return run(start(*this)); }
+
+  // Starts a coroutine that belongs to the loop, which destroys it at its end or at the loop's own. Tells
+  // on_failure of an exception that leaves it.
+  void spawn(task<> work) { spawn(std::move(work), nullptr); }
+  // Starts a coroutine from a function object, such as a lambda with captures. Keeps the object until the
+  // coroutine's end: the coroutine refers to it.
+  template <class Start>
+  requires std::invocable<Start&, loop&>
+  void spawn(Start start) {
+    const auto kept = std::make_shared<Start>(std::move(start));
+    spawn((*kept)(*this), kept);
+  }
+  // Number of coroutines that spawn() has started and that have not ended.
+  std::size_t running() const { return spawned_.size(); }
+  // By default prints the reason to stderr.
+  std::function<void(std::exception_ptr)> on_failure = print;
+
+  // Suspend the coroutine: for a time, and until the other coroutines that are ready have run.
+  auto sleep(duration time) { return sleep_awaiter{*this, now() + time}; }
+  auto yield() { return yield_awaiter{*this}; }
+
+  // ---- for other event loops
+
+  int fd() const { return epoll_.get(); }
+  // Does what is ready, and returns whether there was anything.
+  bool turn() {
+    bool any = timers_.run(now());
+    for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
+    any |= run_ready();
+    if (std::exchange(has_ended_, false))
+      std::erase_if(spawned_, [](const auto& each) { return each->has_ended; });
+    return any;
+  }
+  // Makes fd() readable for the next event. Returns false if there is one already: call turn() first.
+  bool prepare() {
+    if (!ready_.empty()) return false;
+    alarm_.set(timers_.next());
+    bool is_quiet = true;
+    for (event_source* source : sources_) is_quiet &= source->arm();
+    return is_quiet;
+  }
+
+  // ---- for awaitables
+
+  // Resumes the waiter's coroutine in this turn or the next.
+  void wake(detail::waiter& one) { ready_.push_back(one); }
+  detail::timers& timers() { return timers_; }
+  time_point now() const { return options_.now(); }
+  // Polls the source until remove(). REQUIRES: the source lives that long
+  void add(event_source& source) {
+    watch(epoll_, source.fd());
+    sources_.push_back(&source);
+  }
+  void remove(event_source& source) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.fd(), nullptr);
+    std::erase(sources_, &source);
+  }
+
+ private:
+  struct spawned {
+    std::shared_ptr<void> kept;  // what the coroutine refers to
+    std::optional<task<>> work;
+    detail::waiter start;
+    bool has_ended = false;
+  };
+
+  // A descriptor that becomes readable at a point in time.
+  class alarm {
+   public:
+    explicit alarm(const detail::descriptor& epoll)
+        : fd_(detail::checked(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC))) {
+      watch(epoll, fd_.get());
+    }
+    // Without a point in time it stays silent.
+    void set(std::optional<time_point> when) {
+      if (when == set_) return;
+      set_ = when;
+      itimerspec wanted{};
+      if (when) {
+        const auto since = std::max<duration>(when->time_since_epoch(), std::chrono::nanoseconds(1));
+        const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
+        wanted.it_value.tv_sec = seconds.count();
+        wanted.it_value.tv_nsec = std::chrono::nanoseconds(since - seconds).count();
+      }
+      ::timerfd_settime(fd_.get(), TFD_TIMER_ABSTIME, &wanted, nullptr);
+    }
+
+   private:
+    detail::descriptor fd_;
+    std::optional<time_point> set_;
+  };
+
+  struct sleep_awaiter {
+    loop& where;
+    time_point when;
+    detail::waiter waiting{};
+    detail::timer end{};
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      waiting.suspend(coroutine);
+      end.start(where.timers_, when, [this] { where.wake(waiting); });
+    }
+    void await_resume() const {}
+  };
+  struct yield_awaiter {
+    loop& where;
+    detail::waiter waiting{};
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      waiting.suspend(coroutine);
+      where.wake(waiting);
+    }
+    void await_resume() const {}
+  };
+
+  static detail::descriptor make_epoll() { return detail::checked(::epoll_create1(EPOLL_CLOEXEC)); }
+  static void watch(const detail::descriptor& epoll, int file) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    detail::check(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, file, &event));
+  }
+  static void print(std::exception_ptr reason) {
+    try {
+      std::rethrow_exception(std::move(reason));
+    } catch (const std::exception& thrown) {
+      std::fprintf(stderr, "a coroutine has failed: %s\n", thrown.what());
+    } catch (...) {
+      std::fputs("a coroutine has failed\n", stderr);
+    }
+  }
+
+  task<> watch_over(task<> work, spawned& entry) {
+    try {
+      co_await work;
+    } catch (...) {
+      if (on_failure) on_failure(std::current_exception());
+    }
+    entry.has_ended = has_ended_ = true;
+  }
+
+  void spawn(task<> work, std::shared_ptr<void> kept) {
+    auto entry = std::make_unique<spawned>();
+    entry->kept = std::move(kept);
+    entry->work.emplace(watch_over(std::move(work), *entry));
+    entry->start.suspend(entry->work->handle());
+    wake(entry->start);
+    spawned_.push_back(std::move(entry));
+  }
+
+  // Resumes those that were ready before the call. Those that become ready meanwhile wait for the next turn.
+  bool run_ready() {
+    now_.take(ready_);
+    const bool any = !now_.empty();
+    while (!now_.empty()) now_.front().resume();
+    return any;
+  }
+  // Polls until something has been done. Sleeps when nothing has happened for options_.spin.
+  void wait() {
+    const time_point begin = clock::now();
+    while (!turn()) {
+      if (options_.spin == duration::max() || clock::now() - begin < options_.spin || !prepare()) continue;
+      epoll_event unused{};
+      ::epoll_wait(epoll_.get(), &unused, 1, -1);
+    }
+  }
+
+  const loop_options options_;
+  detail::descriptor epoll_;
+  alarm alarm_;
+  detail::timers timers_;
+  detail::list<detail::waiter> ready_, now_;
+  std::vector<event_source*> sources_;
+  std::vector<std::unique_ptr<spawned>> spawned_;
+  bool has_ended_ = false;  // one of spawned_ has
+};
+
+}  // namespace verbena

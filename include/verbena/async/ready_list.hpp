@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <coroutine>
+#include <utility>
+
+namespace verbena::detail {
+
+// A member of a doubly linked list that unlinks itself when it is destroyed.
+class list_node {
+ public:
+  list_node() = default;
+  list_node(const list_node&) = delete;
+  list_node& operator=(const list_node&) = delete;
+  ~list_node() { unlink(); }
+
+  bool is_linked() const { return next_ != this; }
+  void unlink() {
+    previous_->next_ = next_;
+    next_->previous_ = previous_;
+    previous_ = next_ = this;
+  }
+
+ private:
+  template <class Node>
+  friend class list;
+  list_node* previous_ = this;
+  list_node* next_ = this;
+};
+
+// A list of Nodes, which it does not own.
+template <class Node>
+class list {
+ public:
+  bool empty() const { return !ends_.is_linked(); }
+  Node& front() { return static_cast<Node&>(*ends_.next_); }
+  void push_back(Node& added) {
+    list_node& node = added;
+    node.unlink();
+    node.previous_ = ends_.previous_;
+    node.next_ = &ends_;
+    node.previous_->next_ = node.next_->previous_ = &node;
+  }
+  // Takes all nodes of another list. REQUIRES: this list is empty
+  void take(list& other) {
+    while (!other.empty()) push_back(other.front());
+  }
+
+ private:
+  list_node ends_;
+};
+
+// A coroutine that waits for something, and its place in a list: of those that wait for the same, or of those
+// that the loop will resume. Lives in an awaiter. If the coroutine is destroyed meanwhile, so is the waiter,
+// and nobody resumes it.
+class waiter : public list_node {
+ public:
+  void suspend(std::coroutine_handle<> coroutine) { coroutine_ = coroutine; }
+  bool is_suspended() const { return coroutine_ != nullptr; }
+  void resume() {
+    unlink();
+    std::exchange(coroutine_, {}).resume();
+  }
+
+ private:
+  std::coroutine_handle<> coroutine_;
+};
+
+}  // namespace verbena::detail

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace verbena {
+
+template <class T = void>
+class task;
+
+namespace detail {
+
+// Resumes the coroutine that awaits the task, at the task's end. A task that ends before it is suspended for
+// the first time returns to its awaiter instead, so that a loop over such tasks does not fill the stack. (GCC
+// turns the resumption into a jump only when it optimises.)
+struct final_awaiter {
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
+    const auto& promise = ended.promise();
+    return promise.awaiting_ && promise.was_suspended_ ? promise.awaiting_ : std::noop_coroutine();
+  }
+  void await_resume() const noexcept {}
+};
+
+template <class T>
+class task_promise_base {
+ public:
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+  final_awaiter final_suspend() const noexcept { return {}; }
+  void unhandled_exception() noexcept { outcome_.template emplace<2>(std::current_exception()); }
+
+  // Begins the task for `awaiting`. Returns whether the task is suspended, so that `awaiting` has to wait.
+  bool start(std::coroutine_handle<> own, std::coroutine_handle<> awaiting) {
+    awaiting_ = awaiting;
+    own.resume();
+    was_suspended_ = true;
+    return !own.done();
+  }
+
+ protected:
+  // std::monostate: not ended yet.
+  std::variant<std::monostate, T, std::exception_ptr> outcome_;
+
+ private:
+  friend struct final_awaiter;
+  std::coroutine_handle<> awaiting_;
+  bool was_suspended_ = false;
+};
+
+template <class T>
+class task_promise : public task_promise_base<T> {
+ public:
+  task<T> get_return_object() noexcept;
+  template <class U>
+  void return_value(U&& value) {
+    this->outcome_.template emplace<1>(std::forward<U>(value));
+  }
+  T take() {
+    if (this->outcome_.index() == 2) std::rethrow_exception(std::get<2>(this->outcome_));
+    return std::move(std::get<1>(this->outcome_));
+  }
+};
+
+template <>
+class task_promise<void> : public task_promise_base<std::monostate> {
+ public:
+  task<void> get_return_object() noexcept;
+  void return_void() noexcept { outcome_.emplace<1>(); }
+  void take() const {
+    if (outcome_.index() == 2) std::rethrow_exception(std::get<2>(outcome_));
+  }
+};
+
+}  // namespace detail
+
+// A coroutine that computes a T. It starts when it is awaited, and the awaiting coroutine continues with its
+// result or its exception. Belongs to one thread.
+//
+// Destroying a task that has not ended destroys its coroutine where it is suspended. Operations that are
+// under way then are abandoned, and their buffers stay alive until the adapter has let go of them.
+template <class T>
+class [[nodiscard]] task {
+ public:
+  using promise_type = detail::task_promise<T>;
+
+  explicit task(std::coroutine_handle<promise_type> coroutine) noexcept : coroutine_(coroutine) {}
+  task(task&& other) noexcept : coroutine_(std::exchange(other.coroutine_, nullptr)) {}
+  task& operator=(task&& other) noexcept {
+    task(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~task() {
+    if (coroutine_) coroutine_.destroy();
+  }
+
+  // Whether the coroutine has ended.
+  bool done() const { return coroutine_.done(); }
+  // For loops: the coroutine, and its result or its exception after its end.
+  std::coroutine_handle<> handle() const { return coroutine_; }
+  T take() const { return coroutine_.promise().take(); }
+
+  struct awaiter {
+    std::coroutine_handle<promise_type> coroutine;
+    bool await_ready() const noexcept { return coroutine.done(); }
+    bool await_suspend(std::coroutine_handle<> awaiting) const {
+      return coroutine.promise().start(coroutine, awaiting);
+    }
+    T await_resume() const { return coroutine.promise().take(); }
+  };
+  awaiter operator co_await() const noexcept { return {coroutine_}; }
+
+ private:
+  void swap(task& other) noexcept { std::swap(coroutine_, other.coroutine_); }
+
+  std::coroutine_handle<promise_type> coroutine_;
+};
+
+namespace detail {
+
+template <class T>
+task<T> task_promise<T>::get_return_object() noexcept {
+  return task<T>(std::coroutine_handle<task_promise>::from_promise(*this));
+}
+inline task<void> task_promise<void>::get_return_object() noexcept {
+  return task<void>(std::coroutine_handle<task_promise>::from_promise(*this));
+}
+
+}  // namespace detail
+}  // namespace verbena
