@@ -2,6 +2,7 @@
 #include "libraries/librdmacm/events.h"
 
 #include <cstdlib>
+#include <cstring>
 
 #include "base/format.h"
 #include "base/probes.h"
@@ -168,6 +169,13 @@ std::string_view cause_of(const rdma_cm_event& event) {
   return cause.empty() && event.status < 0 ? reason_of(-event.status) : cause;
 }
 
+// Returns the number of the event's type, which older headers have no enumerator for (UBSan would object).
+int number_of(const rdma_cm_event& event) {
+  int number;
+  std::memcpy(&number, &event.event, sizeof number);
+  return number;
+}
+
 }  // namespace
 
 void say_failure(const Event& event) noexcept {
@@ -195,7 +203,7 @@ VERBENA_ABI int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** e
     const auto next = found ? next_event(**found) : verbena::Result<Event*>(tl::unexpected(found.error()));
     if (next) {
       *event = *next;
-      VERBENA_PROBE(cm_event, (*event)->event, (*event)->status, (*event)->id);
+      VERBENA_PROBE(cm_event, number_of(**event), (*event)->status, (*event)->id);
       say_failure(**next);
     }
     if (error_of(next) == EBADF && identifiers.was_just_removed(channel)) {

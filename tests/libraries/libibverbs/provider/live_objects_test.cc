@@ -18,7 +18,7 @@ struct Cq : ibv_cq {
 
 // Owners are compared but never used.
 Context& owner(int number) {
-  static char owners[8];
+  alignas(64) static char owners[8][64];
   return *reinterpret_cast<Context*>(&owners[number]);
 }
 
