@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include <sys/types.h>
@@ -157,7 +156,7 @@ class ClientChannels {
   const ClientLimits& limits_;
   const std::shared_ptr<ConnectionTrace> trace_;
   size_t waiting_events_ = 0;
-  std::unordered_map<uint32_t, std::unique_ptr<EventChannel>> channels_;
+  std::map<uint32_t, std::unique_ptr<EventChannel>> channels_;  // no hash: the program chooses the numbers
   bool hung_up_ = false;
 };
 

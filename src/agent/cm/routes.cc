@@ -254,14 +254,13 @@ std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message) {
   return neighbour;
 }
 
+NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour) {
+  return {interface_index, neighbour.family, gid_of(neighbour).bytes};
+}
+
 Neighbours::~Neighbours() {
   stop_listening();
   for (const auto& [ticket, waiting] : waiting_) loop_.cancel(waiting.timer);
-}
-
-Neighbours::Key Neighbours::key_of(uint32_t interface_index, const CmAddress& neighbour) {
-  const std::string_view bytes(reinterpret_cast<const char*>(neighbour.address), sizeof neighbour.address);
-  return std::hash<std::string_view>()(bytes) ^ interface_index;
 }
 
 Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline,
@@ -302,7 +301,7 @@ void Neighbours::finish(Ticket ticket, int error) {
 }
 
 bool Neighbours::anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const {
-  const Key key = key_of(interface_index, neighbour);
+  const NeighbourKey key = key_of(interface_index, neighbour);
   const auto first = by_neighbour_.lower_bound({key, 0});
   return first != by_neighbour_.end() && first->first == key;
 }
@@ -347,14 +346,9 @@ void Neighbours::receive() {
 
 void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
   std::vector<Ticket> tickets;
-  const Key key = key_of(interface_index, neighbour);
+  const NeighbourKey key = key_of(interface_index, neighbour);
   for (auto entry = by_neighbour_.lower_bound({key, 0}); entry != by_neighbour_.end() && entry->first == key;
        ++entry) {
-    const Waiting& waiting = waiting_.at(entry->second);
-    const bool is_it =
-        waiting.interface_index == interface_index && waiting.neighbour.family == neighbour.family &&
-        std::memcmp(waiting.neighbour.address, neighbour.address, sizeof neighbour.address) == 0;
-    if (!is_it) continue;
     if (tickets.size() == kAtOnce) {
       loop_.in_next_round([this, interface_index, neighbour] { found(interface_index, neighbour); });
       break;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -71,6 +73,12 @@ class RouteQuery {
   uint32_t sequence_ = 0;
 };
 
+// The netdev, family and address of a neighbour. Under a hash, a user could choose addresses that meet
+// another neighbour's, and each message about that one would search all of the user's.
+using NeighbourKey = std::tuple<uint32_t, uint16_t, std::array<uint8_t, 16>>;
+
+NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour);
+
 // Resolves the hardware addresses of neighbours, any number at a time. The kernel looks for a neighbour when
 // a packet is sent to it. So this class sends an empty datagram to the neighbour's discard port, and
 // rtnetlink reports the result. If the kernel gives up, the search starts again. For the agent's thread.
@@ -98,9 +106,6 @@ class Neighbours {
     EventLoop::TimerId timer;
     Done done;
   };
-  using Key = uint64_t;  // hash of netdev and address: entries with equal hashes are compared
-
-  static Key key_of(uint32_t interface_index, const CmAddress& neighbour);
   bool anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const;
   void listen();
   void stop_listening();
@@ -116,7 +121,7 @@ class Neighbours {
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
   // Waits by neighbour. The ticket distinguishes several waits for one neighbour.
-  std::set<std::pair<Key, Ticket>> by_neighbour_;
+  std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
   NetlinkSocket events_;  // open while any wait is pending
   UniqueFd ipv4_;
   UniqueFd ipv6_;

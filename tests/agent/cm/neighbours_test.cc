@@ -12,10 +12,10 @@
 namespace verbena::agent {
 namespace {
 
-CmAddress address(const char* host) {
+CmAddress address(const char* host, uint16_t family = AF_INET) {
   CmAddress result{};
-  result.family = AF_INET;
-  ::inet_pton(AF_INET, host, result.address);
+  result.family = family;
+  ::inet_pton(family, host, result.address);
   return result;
 }
 
@@ -86,6 +86,15 @@ TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   for (const Neighbours::Ticket ticket : tickets) neighbours_->cancel(ticket);
   EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(5));
   EXPECT_EQ(neighbours_->waiting(), 0u);
+}
+
+// libstdc++'s std::hash of these two addresses is the same. Anybody can compute such pairs.
+TEST(NeighbourKey, DiffersForAddressesWithTheSameHash) {
+  const CmAddress first = address("fd00:77::1", AF_INET6);
+  const CmAddress second = address("fe80::df8e:6e6c:c74c:a1b9", AF_INET6);
+  EXPECT_NE(key_of(2, first), key_of(2, second));
+  EXPECT_NE(key_of(2, first), key_of(3, first));
+  EXPECT_EQ(key_of(2, first), key_of(2, first));
 }
 
 }  // namespace
