@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/routes.h"
 
-#include <linux/if.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 
@@ -189,29 +188,7 @@ bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neig
     return MNL_CB_OK;
   };
   const auto asked = exchange(socket_.get(), request, ++sequence_, on_message, &is_valid);
-  return (asked && is_valid) || needs_no_neighbours(interface_index);
-}
-
-// Whether the netdev has no hardware addresses. Netdevs without ARP (tun, ipip, GRE, WireGuard, `ip link set
-// DEV arp off`) have none, and the kernel's addr_resolve_neigh() does not look for any. A point-to-point
-// netdev's neighbour cannot be found by its address: the kernel has a single entry for all of IPv4, under
-// 0.0.0.0.
-bool RouteQuery::needs_no_neighbours(uint32_t interface_index) {
-  alignas(nlmsghdr) char buffer[kRequestBytes];
-  nlmsghdr* request = mnl_nlmsg_put_header(buffer);
-  request->nlmsg_type = RTM_GETLINK;
-  auto* header = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(request, sizeof(ifinfomsg)));
-  header->ifi_index = static_cast<int32_t>(interface_index);
-  unsigned flags = 0;
-  const auto on_message = [](const nlmsghdr* message, void* self) {
-    if (message->nlmsg_type == RTM_NEWLINK && mnl_nlmsg_get_payload_len(message) >= sizeof(ifinfomsg)) {
-      *static_cast<unsigned*>(self) =
-          static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message))->ifi_flags;
-    }
-    return MNL_CB_OK;
-  };
-  const auto asked = exchange(socket_.get(), request, ++sequence_, on_message, &flags);
-  return asked && (flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
+  return asked && is_valid;
 }
 
 std::vector<NeighbourMessage> RouteQuery::neighbours() {
@@ -268,15 +245,16 @@ Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& 
   listen();
   const Ticket ticket = next_ticket_++;
   // A known neighbour is reported at once, but from the loop.
-  if (routes_.knows_neighbour(interface_index, neighbour)) deadline = TimePoint{};
+  if (is_known(interface_index, neighbour)) deadline = TimePoint{};
   const int verdict = deadline == TimePoint{} ? 0 : ETIMEDOUT;
   const auto timer = loop_.at(deadline, [this, ticket, verdict] { finish(ticket, verdict); });
   waiting_.emplace(ticket, Waiting{interface_index, neighbour, timer, std::move(done)});
   by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
   if (verdict != 0) {
     provoke(interface_index, neighbour);
-    // On a netdev without hardware addresses, the neighbour is known now without a netlink message.
-    if (routes_.knows_neighbour(interface_index, neighbour)) {
+    // The link table may not have a new netdev yet. If that has no hardware addresses, the kernel knows the
+    // neighbour now, without a netlink message.
+    if (is_known(interface_index, neighbour)) {
       loop_.later([this, interface_index, neighbour] { found(interface_index, neighbour); });
     }
   }

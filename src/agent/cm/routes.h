@@ -50,7 +50,9 @@ struct RouteAnswer {
 };
 
 // Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
-// at once, so this class never waits. For one thread.
+// at once, so this class never waits. It must not ask about netdevs (RTM_GETLINK): the kernel answers that
+// under its lock for the configuration of all network namespaces (RTNL), which others may hold for seconds.
+// Before Linux 6.13 that is so for RTM_GETNEIGH, too. For one thread.
 class RouteQuery {
  public:
   static Result<RouteQuery> open();
@@ -59,14 +61,13 @@ class RouteQuery {
   // EINVAL (the source is no address of this host).
   Result<RouteAnswer> ask(const RouteQuestion& question);
 
-  // Returns whether the neighbour's hardware address is known, even if it is stale, or the netdev needs none.
-  // The kernel's rdma_cm has the same condition. REQUIRES: has_known_family(neighbour)
+  // Returns whether the neighbour's hardware address is known, even if it is stale. The kernel's rdma_cm has
+  // the same condition. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
   // Returns all IPv4 and IPv6 neighbours that the kernel knows, on all netdevs.
   std::vector<NeighbourMessage> neighbours();
 
  private:
-  bool needs_no_neighbours(uint32_t interface_index);
   explicit RouteQuery(NetlinkSocket socket) : socket_(std::move(socket)) {}
 
   NetlinkSocket socket_;
@@ -88,8 +89,12 @@ class Neighbours {
   using Done = std::function<void(int error)>;
   using Ticket = uint64_t;  // 0: none
 
+  // Returns whether packets leave a netdev without a neighbour's hardware address.
+  using NeedsNone = std::function<bool(uint32_t interface_index)>;
+
   // REQUIRES: loop and routes outlive this object
-  Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
+  Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none)
+      : loop_(loop), routes_(routes), needs_none_(std::move(needs_none)) {}
   ~Neighbours();
 
   // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called from
@@ -106,6 +111,9 @@ class Neighbours {
     EventLoop::TimerId timer;
     Done done;
   };
+  bool is_known(uint32_t interface_index, const CmAddress& neighbour) {
+    return needs_none_(interface_index) || routes_.knows_neighbour(interface_index, neighbour);
+  }
   bool anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const;
   void listen();
   void stop_listening();
@@ -118,6 +126,7 @@ class Neighbours {
 
   EventLoop& loop_;
   RouteQuery& routes_;
+  const NeedsNone needs_none_;
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
   // Waits by neighbour. The ticket distinguishes several waits for one neighbour.
