@@ -192,10 +192,6 @@ bool ClientLimits::allows_group(size_t held_by_identifier) const {
   return held_by_identifier < kMaxGroups && allows_another(service_.shares().groups);
 }
 
-bool ClientLimits::allow_waiting_events(size_t waiting) const {
-  return waiting <= kMaxWaitingEvents && (waiting == 0 || allows_another(waiting_events()));
-}
-
 ClientChannels::~ClientChannels() {
   limits_.give_back_channels(channels_.size());
 }
@@ -240,7 +236,7 @@ uint64_t ClientChannels::send(CmIdentifier& id, const protocol::CmEvent& event, 
   trace_->told(about, event);
   ++id.events_sent;
   const uint64_t number = channel->send(event);
-  if (!limits_.allow_waiting_events(waiting_events_)) {
+  if (waiting_events_ > ClientLimits::kMaxWaitingEvents) {
     hung_up_ = true;
     host_.hang_up();
   }

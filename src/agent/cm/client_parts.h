@@ -102,8 +102,10 @@ class ClientLimits {
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
-  // Returns whether `waiting`, the client's queued events, and those of its user are within the limits.
-  bool allow_waiting_events(size_t waiting) const;
+  // Returns whether the client may cause another event, given `waiting`, the number of its queued events.
+  // Other users may have taken all room: that is no reason to disconnect this client, so its request is
+  // refused.
+  bool allows_event(size_t waiting) const { return waiting == 0 || allows_another(waiting_events()); }
 
   // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.
   bool make_room_for_identifier(size_t held) const;
@@ -122,8 +124,8 @@ class ClientLimits {
   const uid_t user_;
 };
 
-// Owns the event channels of one client, and sends its events through them. Disconnects a client whose queued
-// events exceed its limits (ClientLimits). For the agent's thread.
+// Owns the event channels of one client, and sends its events through them. Disconnects a client that has
+// more than ClientLimits::kMaxWaitingEvents queued events. For the agent's thread.
 class ClientChannels {
  public:
   // REQUIRES: loop, host and limits outlive this object
@@ -138,6 +140,9 @@ class ClientChannels {
   // Closes the channel and drops its queued events. REQUIRES: the channel exists and has no identifiers
   void close(uint32_t number);
   EventChannel* find(uint32_t number);
+  // Returns whether a request or a peer's REQ may cause another event. Events without such a cause are always
+  // queued: an identifier has a few of them, and the number of identifiers is limited.
+  bool has_room_for_event() const { return limits_.allows_event(waiting_events_); }
   // Makes send() drop all further events. Called when the client has gone.
   void hang_up() { hung_up_ = true; }
   // Closes channels and drops queued events, up to `most` in total. Returns their number. REQUIRES: hang_up()

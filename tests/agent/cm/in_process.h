@@ -82,15 +82,18 @@ class Program : private CmClientHost {
     bound.address.family = AF_INET;
     ::inet_pton(AF_INET, "10.1.2.3", bound.address.address);
     EXPECT_EQ(ask<&ClientRequests::bind>(protocol::MessageType::kCmBind, bound), 0);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(join(), 0);
+    return last_;
+  }
+  // Repeats the last join.
+  int join() {
     protocol::CmJoinRequest join{};
     join.id = last_;
     join.multicast = 1;
     join.join_flags = 1;
     join.group.family = AF_INET;
     ::inet_pton(AF_INET, "239.1.1.1", join.group.address);
-    for (size_t i = 0; i < count; ++i)
-      EXPECT_EQ(ask<&ClientRequests::join>(protocol::MessageType::kCmJoin, join), 0);
-    return last_;
+    return ask<&ClientRequests::join>(protocol::MessageType::kCmJoin, join);
   }
   int destroy_in_slices(uint32_t id) {
     return in_slices([this, id] { destroy(id); });
@@ -101,7 +104,8 @@ class Program : private CmClientHost {
     request.channel = channel;
     return in_slices([&] { ask<&ClientRequests::migrate>(protocol::MessageType::kCmMigrateId, request); });
   }
-  size_t slices = 0;  // of the last request that was carried out so
+  bool hung_up = false;  // the service has disconnected this client
+  size_t slices = 0;     // of the last request that was carried out so
   void end() { service_.gone_clients().add(std::move(client_)); }
 
  private:
@@ -133,7 +137,7 @@ class Program : private CmClientHost {
   }
   void send_reply(ConstBytes) override { answer_ = 0; }
   void send_error(const protocol::MessageHeader&, int error, std::string_view) override { answer_ = error; }
-  void hang_up() override {}
+  void hang_up() override { hung_up = true; }
   uid_t user() const override { return user_; }
   bool may_use_qpn(uint32_t) const override { return true; }
 
