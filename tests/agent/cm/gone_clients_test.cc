@@ -93,7 +93,7 @@ class WaitingEvents : public GoneClientsTest {
   size_t waiting() { return service_.shares().waiting_events.of(kUser); }
 };
 
-// What others leave unread is no fault of this program: it loses no session, only what it asks for.
+// Events of others are no fault of this program: it keeps its session, and its requests are refused.
 TEST_F(WaitingEvents, OfOthersThatTakeAllRoomEndNobodysSession) {
   Quota& events = service_.shares().waiting_events;
   uid_t stranger = kUser + 1000;
