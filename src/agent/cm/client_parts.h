@@ -61,11 +61,14 @@ class EventChannel {
   // Returns the first event of the identifier in the index with number `from` or higher, or queue_.end().
   Queue::iterator next_of(const Index& index, uint32_t id, uint64_t from);
   void take_out(Queue::iterator event);
+  bool is_named();
   bool transmit(const protocol::CmEvent& event);
   // Sends up to 16 queued events. Returns false if the socket is full or no events are left.
   bool on_writable();
   void watch(bool wanted);
   void tally(size_t more, size_t less);
+
+  static constexpr Duration kNamePatience = std::chrono::milliseconds(10);
 
   EventLoop& loop_;
   const uid_t user_;
@@ -73,6 +76,8 @@ class EventChannel {
   const uint32_t generation_;
   const Tallies waiting_;
   bool watching_ = false;
+  bool is_named_ = false;  // events wait until the socket has a name
+  EventLoop::TimerId look_again_;
   uint64_t sent_ = 0;     // events passed to send()
   int message_cost_ = 0;  // bytes that SIOCOUTQ counts for an unread event; 0: not measured yet
   Queue queue_;           // events that the socket did not accept

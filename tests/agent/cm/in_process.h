@@ -19,6 +19,7 @@
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
 #include "agent/sessions/client_sockets.h"
+#include "base/socket_option.h"
 #include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -122,6 +123,7 @@ class Program : private CmClientHost {
   void open(uint32_t channel, ForeignCloser& closer) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+    bind_to_random_name(ends[1]);
     events_[channel - 1].reset(ends[0]);
     protocol::CmChannelRequest request{};
     request.channel = channel;
