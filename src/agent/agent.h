@@ -81,6 +81,9 @@ class Agent : private AgentHost {
   bool awaits_programs() const override { return !slots_.orphans().empty(); }
   bool is_orphan(uint32_t qpn) const override { return slots_.orphans().contains(roce::Qpn(qpn).slot()); }
   std::string no_wire_reason() const override { return wire_.no_wire_reason(); }
+  bool needs_no_neighbours(uint32_t interface_index) const override {
+    return link_table_.needs_no_neighbours(interface_index);
+  }
   void session_came(uint64_t session) override;
   void session_greeted(const Session& session) override;
   void session_went(uint64_t session) override;

@@ -30,6 +30,11 @@ class AgentHost {
   virtual bool is_orphan(uint32_t) const { return false; }
   // Returns why the UDP port is not open, or an empty string if it is open.
   virtual std::string no_wire_reason() const { return {}; }
+  // Returns whether packets leave the netdev without a neighbour's hardware address.
+  virtual bool needs_no_neighbours(uint32_t interface_index) const {
+    static_cast<void>(interface_index);
+    return false;
+  }
 
   // ---- events
   // Called when a session exists, when its hello has been answered, and when it is destroyed.

@@ -16,26 +16,14 @@ namespace {
 // About the number of wake-ups that a socket holds.
 constexpr int kMaxAtOnce = 16;
 
-bool has_name(int fd) {
-  sockaddr_un name;
-  socklen_t bytes = sizeof name;
-  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes > sizeof(sa_family_t);
-}
-
-// Binds the socket to an address that the kernel picks (autobind). The address gives no access: a socket of a
-// pair accepts datagrams from its partner alone.
-bool give_name(int fd) {
-  const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
-  return ::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)) == 0;
-}
-
 }  // namespace
 
 Result<Bell> Bell::make() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
   Bell bell{UniqueFd(ends[0]), UniqueFd(ends[1])};
-  if (!give_name(bell.ringing_fd())) return fail(errno);
+  // The name gives no access: a socket of a pair accepts datagrams from its partner alone.
+  if (!bind_to_random_name(bell.ringing_fd())) return fail(errno);
   pass_descriptors(bell.fd(), false);  // to close ones sent with a wake-up could block the woken thread
   return bell;
 }

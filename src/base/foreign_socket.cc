@@ -62,9 +62,9 @@ void* work(void*) {
 constexpr size_t kSenderRoom = CMSG_SPACE(sizeof(ucred));
 // CMSG_LEN and not CMSG_SPACE: alignment would make room for a second one.
 constexpr size_t kFileRoom = CMSG_LEN(sizeof(int));
-// Limits the loop over messages that are left. A peer cannot leave more: its buffer has room for some 550
-// short ones (net.core.wmem_max).
-constexpr int kMaxLeft = 1024;
+// Limits the loop over messages that are left, to about a millisecond. Where net.core.wmem_max has its old
+// default, a peer's buffer has room for some 550 short ones.
+constexpr size_t kMaxLeft = 1024;
 
 union Control {
   cmsghdr alignment;
@@ -147,25 +147,31 @@ UniqueFd ForeignSocket::part() {
   if (!socket_.settle()) return {};
   // From now on nothing more arrives.
   ::shutdown(socket_.get(), SHUT_RDWR);
-  if (becomes_empty()) socket_.reset();
+  if (remove_some(kMaxLeft) == Left::kNothing) socket_.reset();
   return socket_.take();
 }
 
-// Removes messages without descriptors until the queue is empty; false if one with descriptors is found. A
-// socket that has never passed descriptors needs no look.
-// SO_PASSCRED tells the end of the stream from an empty message: only the message has a sender.
-bool ForeignSocket::becomes_empty() const {
-  if (refuses_descriptors(socket_.get())) return true;
+bool ForeignSocket::clear_some(size_t most) {
+  if (!socket_.settle()) return true;
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  return remove_some(most) != Left::kMessages;
+}
+
+// Removes messages without descriptors, until one with descriptors is the next. A socket that has never
+// passed descriptors needs no look. SO_PASSCRED tells the end of the stream from an empty message: only the
+// message has a sender.
+ForeignSocket::Left ForeignSocket::remove_some(size_t most) const {
+  if (refuses_descriptors(socket_.get())) return Left::kNothing;
   set_option(socket_.get(), SOL_SOCKET, SO_PASSCRED, 1);
-  for (int i = 0; i < kMaxLeft; ++i) {
+  for (size_t i = 0; i < most; ++i) {
     const auto left = look({}, {.sender = true});
-    if (!left && left.error().code == EAGAIN) return true;
+    if (!left && left.error().code == EAGAIN) return Left::kNothing;
     if (!left) continue;  // the peer's reset is reported once, before queued messages
-    if (left->has_more_files) return false;
-    if (!left->sender) return true;
+    if (left->has_more_files) return Left::kDescriptors;
+    if (!left->sender) return Left::kNothing;
     drop();
   }
-  return false;
+  return Left::kMessages;
 }
 
 }  // namespace verbena

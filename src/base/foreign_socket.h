@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -107,6 +108,10 @@ class ForeignSocket {
   // Shuts the connection down and closes the socket without blocking. The peer sees the end even if a child
   // process has a copy of the descriptor.
   void hang_up();
+  // Shuts the connection down and removes up to `most` messages without descriptors. Returns false if more
+  // may be left: a peer's buffer has room for thousands where net.core.wmem_max is large. Then part() would
+  // not remove all of them either.
+  bool clear_some(size_t most);
   // Like hang_up(), but returns the socket for the caller to close if its close() may block, because messages
   // with descriptors are queued. Otherwise closes the socket and returns an empty descriptor.
   UniqueFd part();
@@ -114,7 +119,8 @@ class ForeignSocket {
   void abandon() { socket_.reset(); }
 
  private:
-  bool becomes_empty() const;
+  enum class Left : uint8_t { kNothing, kMessages, kDescriptors };
+  Left remove_some(size_t most) const;
 
   OwnFd socket_;
 };

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 namespace verbena {
 
@@ -70,6 +76,31 @@ inline void pass_descriptors(int socket, bool on) {
 // Whether this end of a Unix socket cannot be sent descriptors.
 inline bool refuses_descriptors(int socket) {
   return get_option<int>(socket, SOL_SOCKET, kPassRights) == 0;
+}
+
+inline bool has_name(int unix_socket) {
+  sockaddr_un name;
+  socklen_t bytes = sizeof name;
+  return ::getsockname(unix_socket, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 &&
+         bytes > sizeof(sa_family_t);
+}
+
+// Binds a nameless Unix socket to a random abstract name, which nobody can take first. Returns false on
+// error, with errno; EINVAL if the socket has a name. A nameless socket with SO_PASSCRED gets a name of five
+// digits in send(2), as from a bind(2) without one. The kernel then searches for a free one, past all that
+// any user has taken. That may last for seconds.
+inline bool bind_to_random_name(int socket) {
+  std::array<uint64_t, 2> number;
+  // Not the C library's function, which is a cancellation point: the caller may hold locks.
+  if (::syscall(SYS_getrandom, number.data(), sizeof number, 0) != sizeof number) return false;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const int letters =
+      std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "verbena-%016llx%016llx",
+                    static_cast<unsigned long long>(number[0]), static_cast<unsigned long long>(number[1]));
+  const auto bytes =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(letters));
+  return ::bind(socket, reinterpret_cast<const sockaddr*>(&name), bytes) == 0;
 }
 
 // Returns the cookie of the network namespace in which a socket was made. Unlike the namespace's inode

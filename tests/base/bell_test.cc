@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/bell.h"
 
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/socket_option.h"
 #include "base/watched_thread.h"
 
 namespace verbena {
@@ -139,6 +142,18 @@ TEST(BellOfOther, IsNothingWithoutAName) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends), 0);
   const UniqueFd other(ends[0]);
   EXPECT_FALSE(Bell::of_other(UniqueFd(ends[1])));
+}
+
+// A name that the kernel picks has five digits. Others may have taken nearly all of those, so that the search
+// for a free one takes seconds.
+TEST_F(BellTest, HasANameThatNobodyCanTakeFirst) {
+  sockaddr_un name{};
+  socklen_t bytes = sizeof name;
+  ASSERT_EQ(::getsockname(bell.ringing_fd(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  constexpr size_t kRandomDigits = 32;
+  EXPECT_GT(bytes, offsetof(sockaddr_un, sun_path) + 1 + kRandomDigits);
+  EXPECT_FALSE(bind_to_random_name(bell.ringing_fd()));
+  EXPECT_EQ(errno, EINVAL) << "it has a name already";
 }
 
 // The socket's abstract name is visible to every process of the network namespace.

@@ -147,6 +147,27 @@ TEST_F(Foreign, ManyMessagesThatBringNothingAreClosedHere) {
   EXPECT_EQ(open_descriptors(), before - 1);
 }
 
+// A peer may leave thousands of messages where net.core.wmem_max is large.
+TEST_F(Foreign, ManyMessagesCanBeRemovedInPieces) {
+  const size_t before = open_descriptors();
+  for (int i = 0; i < 200; ++i) say(1);
+  EXPECT_FALSE(ours.clear_some(100));
+  EXPECT_TRUE(is_hung_up_on()) << "nothing more can come";
+  EXPECT_FALSE(ours.clear_some(100)) << "it does not know yet that these were the last";
+  EXPECT_TRUE(ours.clear_some(100));
+  EXPECT_FALSE(ours.part());
+  EXPECT_EQ(open_descriptors(), before - 1);
+}
+
+TEST_F(Foreign, PiecesEndAtADescriptor) {
+  const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const int sent = file.get();
+  say(1);
+  say(1, {&sent, 1});
+  EXPECT_TRUE(ours.clear_some(100));
+  EXPECT_TRUE(ours.part());
+}
+
 TEST_F(Foreign, WhoHasHungUpIsHungUpOn) {
   const size_t before = open_descriptors();
   say(1);

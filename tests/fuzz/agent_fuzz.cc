@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/socket_option.h"
 #include "base/text.h"
 #include "control/model/message_socket.h"
 #include "control/protocol/connection_messages.h"
@@ -45,6 +46,7 @@ struct Files {
   Files() {
     int ends[2];
     VERBENA_REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    VERBENA_REQUIRE(bind_to_random_name(ends[0]));  // otherwise a thread of the agent does it
     events = UniqueFd(ends[0]);
     reader = UniqueFd(ends[1]);
   }

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/paths/users.h"
 #include "base/sealed_file.h"
+#include "base/socket_option.h"
 
 namespace verbena::engine {
 namespace {
@@ -109,6 +110,8 @@ void put(cmsghdr* at, int type, const Value& value) {
 
 void ask_for_credentials(int socket, bool on) {
   const int value = on ? 1 : 0;
+  // With this option, a send on a nameless socket would search for a name. No other process has this end.
+  if (on) bind_to_random_name(socket);
   ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &value, sizeof value);
 }
 

@@ -42,6 +42,7 @@ RouteAndEventOutcome ClientRequests::resolve_address(CmIdentifier& id,
   if (!service_.can_resolve()) return refuse(ENETDOWN, "the kernel's routes cannot be asked for");
   const bool is_new = id.state == CmState::kIdle;
   if (!is_new && id.state != CmState::kBound) return wrong_state();
+  if (!channels_.has_room_for_event()) return no_room_for_event();
   if (is_new) {
     const CmAddress source = has_known_family(request.source) ? request.source : wildcard(destination.family);
     if (source.family != destination.family) return refuse(EINVAL, "addresses of two families");
@@ -134,6 +135,7 @@ protocol::CmEvent ClientRequests::finish_resolving(CmIdentifier& id, const Route
 
 EventOutcome ClientRequests::resolve_route(CmIdentifier& id, const protocol::CmIdRequest&) {
   if (id.state != CmState::kAddressResolved) return wrong_state();
+  if (!channels_.has_room_for_event()) return no_room_for_event();
   const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   id.route.path_mtu = control::path_mtu_of(link->mtu);

@@ -115,7 +115,7 @@ void CmClient::send(const protocol::CmEvent& event) {
 }
 
 bool CmClient::has_room(CmIdentifier& listener) {
-  if (!identifiers_.has_room()) return false;
+  if (!identifiers_.has_room() || !channels_.has_room_for_event()) return false;
   CmIdentifier::Listening& state = *listener.listening_state;
   if (state.unseen.size() < state.backlog) return true;
   const EventChannel* channel = channels_.find(listener.channel);

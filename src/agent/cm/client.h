@@ -59,8 +59,9 @@ class CmClient : public PortOwner {
 
   // ---- for the service, which reports events of peers
 
-  // Returns whether the listener's backlog and the client's limits of identifiers allow another request. At
-  // the limit, first destroys identifiers of the user's ended programs. REQUIRES: the identifier is listening
+  // Returns whether the listener's backlog and the client's limits of identifiers and events allow another
+  // request. At the limit of identifiers, first destroys identifiers of the user's ended programs. REQUIRES:
+  // the identifier is listening
   bool has_room(CmIdentifier& listener);
   // Adds the identifier of an incoming request and sends CONNECT_REQUEST. REQUIRES: id->number is the
   // listener's number, which is replaced

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 
 #include "agent/cm/client.h"
+#include "base/socket_option.h"
 #include "control/model/message_socket.h"
 
 namespace verbena::agent {
@@ -61,6 +62,7 @@ EventChannel::EventChannel(EventLoop& loop, uid_t user, ClientFile socket, uint3
     : loop_(loop), user_(user), socket_(std::move(socket)), generation_(generation), waiting_(waiting) {}
 
 EventChannel::~EventChannel() {
+  loop_.cancel(look_again_);
   watch(false);
   tally(0, queue_.size());
 }
@@ -97,8 +99,14 @@ EventChannel::Queue::iterator EventChannel::next_of(const Index& index, uint32_t
   return at != index.end() && at->first == id ? queue_.find(at->second) : queue_.end();
 }
 
+bool EventChannel::is_named() {
+  if (!is_named_) is_named_ = has_name(socket_.get());
+  return is_named_;
+}
+
 // Sends an event. False: no room now. True for a channel whose other end is closed.
 bool EventChannel::transmit(const protocol::CmEvent& event) {
+  if (!is_named()) return false;
   const int before = message_cost_ == 0 ? unread_bytes(socket_.get()) : 0;
   const auto sent = control::send_message(socket_.get(), protocol::bytes_of(event));
   if (!sent) return sent.error().code != EAGAIN && sent.error().code != ENOBUFS;
@@ -117,6 +125,14 @@ uint64_t EventChannel::taken() const {
 }
 
 bool EventChannel::on_writable() {
+  if (!is_named()) {
+    loop_.cancel(look_again_);
+    look_again_ = loop_.at(MonotonicClock::now() + kNamePatience, [this] {
+      watch(false);
+      watch(!queue_.empty());
+    });
+    return false;
+  }
   for (int i = 0; i < kAtOnce && !queue_.empty(); ++i) {
     if (!transmit(queue_.begin()->second)) return false;
     take_out(queue_.begin());
@@ -192,10 +208,6 @@ bool ClientLimits::allows_group(size_t held_by_identifier) const {
   return held_by_identifier < kMaxGroups && allows_another(service_.shares().groups);
 }
 
-bool ClientLimits::allow_waiting_events(size_t waiting) const {
-  return waiting <= kMaxWaitingEvents && (waiting == 0 || allows_another(waiting_events()));
-}
-
 ClientChannels::~ClientChannels() {
   limits_.give_back_channels(channels_.size());
 }
@@ -205,6 +217,8 @@ control::AdminResult<void> ClientChannels::open(const protocol::CmChannelRequest
   if (channels_.contains(request.channel)) return refuse(EEXIST, "the channel is open already");
   if (!limits_.allows_channel(channels_.size())) return refuse(EMFILE, "too many event channels");
   if (!events || !is_seqpacket(events.get())) return refuse(EINVAL, "without a SOCK_SEQPACKET socket");
+  // Older libraries do not name it.
+  if (!has_name(events.get()) && !events.name_socket()) return refuse(EMFILE, "no descriptor for a copy");
   const EventChannel::Tallies waiting{waiting_events_, limits_.waiting_events()};
   channels_[request.channel] =
       std::make_unique<EventChannel>(loop_, host_.user(), std::move(events), request.generation, waiting);
@@ -240,7 +254,7 @@ uint64_t ClientChannels::send(CmIdentifier& id, const protocol::CmEvent& event, 
   trace_->told(about, event);
   ++id.events_sent;
   const uint64_t number = channel->send(event);
-  if (!limits_.allow_waiting_events(waiting_events_)) {
+  if (waiting_events_ > ClientLimits::kMaxWaitingEvents) {
     hung_up_ = true;
     host_.hang_up();
   }

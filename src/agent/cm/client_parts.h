@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include <sys/types.h>
@@ -62,11 +61,14 @@ class EventChannel {
   // Returns the first event of the identifier in the index with number `from` or higher, or queue_.end().
   Queue::iterator next_of(const Index& index, uint32_t id, uint64_t from);
   void take_out(Queue::iterator event);
+  bool is_named();
   bool transmit(const protocol::CmEvent& event);
   // Sends up to 16 queued events. Returns false if the socket is full or no events are left.
   bool on_writable();
   void watch(bool wanted);
   void tally(size_t more, size_t less);
+
+  static constexpr Duration kNamePatience = std::chrono::milliseconds(10);
 
   EventLoop& loop_;
   const uid_t user_;
@@ -74,6 +76,8 @@ class EventChannel {
   const uint32_t generation_;
   const Tallies waiting_;
   bool watching_ = false;
+  bool is_named_ = false;  // events wait until the socket has a name
+  EventLoop::TimerId look_again_;
   uint64_t sent_ = 0;     // events passed to send()
   int message_cost_ = 0;  // bytes that SIOCOUTQ counts for an unread event; 0: not measured yet
   Queue queue_;           // events that the socket did not accept
@@ -103,8 +107,10 @@ class ClientLimits {
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
-  // Returns whether `waiting`, the client's queued events, and those of its user are within the limits.
-  bool allow_waiting_events(size_t waiting) const;
+  // Returns whether the client may cause another event, given `waiting`, the number of its queued events.
+  // Other users may have taken all room: that is no reason to disconnect this client, so its request is
+  // refused.
+  bool allows_event(size_t waiting) const { return waiting == 0 || allows_another(waiting_events()); }
 
   // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.
   bool make_room_for_identifier(size_t held) const;
@@ -123,8 +129,8 @@ class ClientLimits {
   const uid_t user_;
 };
 
-// Owns the event channels of one client, and sends its events through them. Disconnects a client whose queued
-// events exceed its limits (ClientLimits). For the agent's thread.
+// Owns the event channels of one client, and sends its events through them. Disconnects a client that has
+// more than ClientLimits::kMaxWaitingEvents queued events. For the agent's thread.
 class ClientChannels {
  public:
   // REQUIRES: loop, host and limits outlive this object
@@ -139,6 +145,9 @@ class ClientChannels {
   // Closes the channel and drops its queued events. REQUIRES: the channel exists and has no identifiers
   void close(uint32_t number);
   EventChannel* find(uint32_t number);
+  // Returns whether a request or a peer's REQ may cause another event. Events without such a cause are always
+  // queued: an identifier has a few of them, and the number of identifiers is limited.
+  bool has_room_for_event() const { return limits_.allows_event(waiting_events_); }
   // Makes send() drop all further events. Called when the client has gone.
   void hang_up() { hung_up_ = true; }
   // Closes channels and drops queued events, up to `most` in total. Returns their number. REQUIRES: hang_up()
@@ -157,7 +166,7 @@ class ClientChannels {
   const ClientLimits& limits_;
   const std::shared_ptr<ConnectionTrace> trace_;
   size_t waiting_events_ = 0;
-  std::unordered_map<uint32_t, std::unique_ptr<EventChannel>> channels_;
+  std::map<uint32_t, std::unique_ptr<EventChannel>> channels_;  // no hash: the program chooses the numbers
   bool hung_up_ = false;
 };
 

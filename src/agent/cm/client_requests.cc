@@ -249,6 +249,7 @@ EventOutcome ClientRequests::join(CmIdentifier& id, const protocol::CmJoinReques
     return refuse(EINVAL, verbena::format("{} is no multicast group, or not of the family of {}",
                                           roce::text_of(group), roce::text_of(gid_of(id.source))));
   }
+  if (!channels_.has_room_for_event()) return no_room_for_event();
   // After an agent's death, a program may not know whether it has joined already.
   const bool known = std::ranges::find(id.groups, request.multicast) != id.groups.end();
   if (!known) {

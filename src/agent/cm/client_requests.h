@@ -35,6 +35,11 @@ void set_device(CmIdentifier& id, const LinkDirectory::Place& place);
 // device is gone. REQUIRES: id.has_device()
 roce::Path path_of(const CmIdentifier& id, const LinkDirectory& links);
 
+inline tl::unexpected<control::AdminError> no_room_for_event() {
+  return control::refuse(ENOMEM,
+                         "too many events wait in all programs: read this program's (rdma_get_cm_event())");
+}
+
 inline tl::unexpected<control::AdminError> wrong_state() {
   return refuse(EINVAL, protocol::kCmWrongState);
 }

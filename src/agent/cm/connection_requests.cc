@@ -67,6 +67,7 @@ Outcome ClientRequests::connect(CmIdentifier& id, const protocol::CmConnectReque
   const bool resolved =
       id.state == CmState::kRouteResolved || (id.state == CmState::kAddressResolved && id.may_connect);
   if (!resolved) return wrong_state();
+  if (!channels_.has_room_for_event()) return no_room_for_event();
   if (!service_.reaches(path_of(id, service_.links()))) {
     return refuse(ENETDOWN, service_.no_wire_reason() + "; only this host is reached");
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/routes.h"
 
-#include <linux/if.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 
@@ -189,29 +188,7 @@ bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neig
     return MNL_CB_OK;
   };
   const auto asked = exchange(socket_.get(), request, ++sequence_, on_message, &is_valid);
-  return (asked && is_valid) || needs_no_neighbours(interface_index);
-}
-
-// Whether the netdev has no hardware addresses. Netdevs without ARP (tun, ipip, GRE, WireGuard, `ip link set
-// DEV arp off`) have none, and the kernel's addr_resolve_neigh() does not look for any. A point-to-point
-// netdev's neighbour cannot be found by its address: the kernel has a single entry for all of IPv4, under
-// 0.0.0.0.
-bool RouteQuery::needs_no_neighbours(uint32_t interface_index) {
-  alignas(nlmsghdr) char buffer[kRequestBytes];
-  nlmsghdr* request = mnl_nlmsg_put_header(buffer);
-  request->nlmsg_type = RTM_GETLINK;
-  auto* header = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(request, sizeof(ifinfomsg)));
-  header->ifi_index = static_cast<int32_t>(interface_index);
-  unsigned flags = 0;
-  const auto on_message = [](const nlmsghdr* message, void* self) {
-    if (message->nlmsg_type == RTM_NEWLINK && mnl_nlmsg_get_payload_len(message) >= sizeof(ifinfomsg)) {
-      *static_cast<unsigned*>(self) =
-          static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message))->ifi_flags;
-    }
-    return MNL_CB_OK;
-  };
-  const auto asked = exchange(socket_.get(), request, ++sequence_, on_message, &flags);
-  return asked && (flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
+  return asked && is_valid;
 }
 
 std::vector<NeighbourMessage> RouteQuery::neighbours() {
@@ -254,14 +231,13 @@ std::optional<NeighbourMessage> read_neighbour(const nlmsghdr* message) {
   return neighbour;
 }
 
+NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour) {
+  return {interface_index, neighbour.family, gid_of(neighbour).bytes};
+}
+
 Neighbours::~Neighbours() {
   stop_listening();
   for (const auto& [ticket, waiting] : waiting_) loop_.cancel(waiting.timer);
-}
-
-Neighbours::Key Neighbours::key_of(uint32_t interface_index, const CmAddress& neighbour) {
-  const std::string_view bytes(reinterpret_cast<const char*>(neighbour.address), sizeof neighbour.address);
-  return std::hash<std::string_view>()(bytes) ^ interface_index;
 }
 
 Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline,
@@ -269,15 +245,16 @@ Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& 
   listen();
   const Ticket ticket = next_ticket_++;
   // A known neighbour is reported at once, but from the loop.
-  if (routes_.knows_neighbour(interface_index, neighbour)) deadline = TimePoint{};
+  if (is_known(interface_index, neighbour)) deadline = TimePoint{};
   const int verdict = deadline == TimePoint{} ? 0 : ETIMEDOUT;
   const auto timer = loop_.at(deadline, [this, ticket, verdict] { finish(ticket, verdict); });
   waiting_.emplace(ticket, Waiting{interface_index, neighbour, timer, std::move(done)});
   by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
   if (verdict != 0) {
     provoke(interface_index, neighbour);
-    // On a netdev without hardware addresses, the neighbour is known now without a netlink message.
-    if (routes_.knows_neighbour(interface_index, neighbour)) {
+    // The link table may not have a new netdev yet. If that has no hardware addresses, the kernel knows the
+    // neighbour now, without a netlink message.
+    if (is_known(interface_index, neighbour)) {
       loop_.later([this, interface_index, neighbour] { found(interface_index, neighbour); });
     }
   }
@@ -302,7 +279,7 @@ void Neighbours::finish(Ticket ticket, int error) {
 }
 
 bool Neighbours::anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const {
-  const Key key = key_of(interface_index, neighbour);
+  const NeighbourKey key = key_of(interface_index, neighbour);
   const auto first = by_neighbour_.lower_bound({key, 0});
   return first != by_neighbour_.end() && first->first == key;
 }
@@ -347,14 +324,9 @@ void Neighbours::receive() {
 
 void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
   std::vector<Ticket> tickets;
-  const Key key = key_of(interface_index, neighbour);
+  const NeighbourKey key = key_of(interface_index, neighbour);
   for (auto entry = by_neighbour_.lower_bound({key, 0}); entry != by_neighbour_.end() && entry->first == key;
        ++entry) {
-    const Waiting& waiting = waiting_.at(entry->second);
-    const bool is_it =
-        waiting.interface_index == interface_index && waiting.neighbour.family == neighbour.family &&
-        std::memcmp(waiting.neighbour.address, neighbour.address, sizeof neighbour.address) == 0;
-    if (!is_it) continue;
     if (tickets.size() == kAtOnce) {
       loop_.in_next_round([this, interface_index, neighbour] { found(interface_index, neighbour); });
       break;

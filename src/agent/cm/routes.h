@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -48,7 +50,9 @@ struct RouteAnswer {
 };
 
 // Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
-// at once, so this class never waits. For one thread.
+// at once, so this class never waits. It must not ask about netdevs (RTM_GETLINK): the kernel answers that
+// under its lock for the configuration of all network namespaces (RTNL), which others may hold for seconds.
+// Before Linux 6.13 that is so for RTM_GETNEIGH, too. For one thread.
 class RouteQuery {
  public:
   static Result<RouteQuery> open();
@@ -57,19 +61,24 @@ class RouteQuery {
   // EINVAL (the source is no address of this host).
   Result<RouteAnswer> ask(const RouteQuestion& question);
 
-  // Returns whether the neighbour's hardware address is known, even if it is stale, or the netdev needs none.
-  // The kernel's rdma_cm has the same condition. REQUIRES: has_known_family(neighbour)
+  // Returns whether the neighbour's hardware address is known, even if it is stale. The kernel's rdma_cm has
+  // the same condition. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
   // Returns all IPv4 and IPv6 neighbours that the kernel knows, on all netdevs.
   std::vector<NeighbourMessage> neighbours();
 
  private:
-  bool needs_no_neighbours(uint32_t interface_index);
   explicit RouteQuery(NetlinkSocket socket) : socket_(std::move(socket)) {}
 
   NetlinkSocket socket_;
   uint32_t sequence_ = 0;
 };
+
+// The netdev, family and address of a neighbour. Under a hash, a user could choose addresses that meet
+// another neighbour's, and each message about that one would search all of the user's.
+using NeighbourKey = std::tuple<uint32_t, uint16_t, std::array<uint8_t, 16>>;
+
+NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour);
 
 // Resolves the hardware addresses of neighbours, any number at a time. The kernel looks for a neighbour when
 // a packet is sent to it. So this class sends an empty datagram to the neighbour's discard port, and
@@ -80,8 +89,12 @@ class Neighbours {
   using Done = std::function<void(int error)>;
   using Ticket = uint64_t;  // 0: none
 
+  // Returns whether packets leave a netdev without a neighbour's hardware address.
+  using NeedsNone = std::function<bool(uint32_t interface_index)>;
+
   // REQUIRES: loop and routes outlive this object
-  Neighbours(EventLoop& loop, RouteQuery& routes) : loop_(loop), routes_(routes) {}
+  Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none)
+      : loop_(loop), routes_(routes), needs_none_(std::move(needs_none)) {}
   ~Neighbours();
 
   // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called from
@@ -98,9 +111,9 @@ class Neighbours {
     EventLoop::TimerId timer;
     Done done;
   };
-  using Key = uint64_t;  // hash of netdev and address: entries with equal hashes are compared
-
-  static Key key_of(uint32_t interface_index, const CmAddress& neighbour);
+  bool is_known(uint32_t interface_index, const CmAddress& neighbour) {
+    return needs_none_(interface_index) || routes_.knows_neighbour(interface_index, neighbour);
+  }
   bool anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const;
   void listen();
   void stop_listening();
@@ -113,10 +126,11 @@ class Neighbours {
 
   EventLoop& loop_;
   RouteQuery& routes_;
+  const NeedsNone needs_none_;
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
   // Waits by neighbour. The ticket distinguishes several waits for one neighbour.
-  std::set<std::pair<Key, Ticket>> by_neighbour_;
+  std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
   NetlinkSocket events_;  // open while any wait is pending
   UniqueFd ipv4_;
   UniqueFd ipv6_;

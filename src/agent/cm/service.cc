@@ -81,7 +81,9 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent)
   }
   if (auto routes = RouteQuery::open()) {
     routes_ = std::move(*routes);
-    neighbours_.emplace(loop_, *routes_);
+    neighbours_.emplace(loop_, *routes_, [this](uint32_t interface_index) {
+      return agent_.needs_no_neighbours(interface_index);
+    });
   } else {
     log_warning("the kernel's routes cannot be asked for: errno {}", routes.error().code);
   }

@@ -225,6 +225,11 @@ bool LinkTable::settle() {
   return true;
 }
 
+bool LinkTable::needs_no_neighbours(uint32_t interface_index) const {
+  const auto found = netdevs_.find(interface_index);
+  return found != netdevs_.end() && found->second.netdev.without_neighbours;
+}
+
 bool LinkTable::holds_user_changes() const {
   const auto is_users = [](const KnownLink& link) { return !link.automatic || !link.peers.empty(); };
   const auto is_deleted = [](const auto& entry) { return entry.second.link_deleted; };

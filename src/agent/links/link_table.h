@@ -25,6 +25,8 @@ struct Netdev {
   bool loopback = false;
   bool enslaved = false;  // port of a bridge or bond, which has the IP addresses
   bool bond = false;
+  // Has no neighbours with hardware addresses: IFF_NOARP, IFF_POINTOPOINT or IFF_LOOPBACK.
+  bool without_neighbours = false;
   uint32_t mtu = 0;
   uint32_t speed = 0;  // Mb/s; 0 if unknown
   std::array<uint8_t, 6> mac{};
@@ -77,6 +79,12 @@ class LinkTable {
   // deletions. Ignores malformed links. The next settle() removes links whose netdev no longer exists.
   // REQUIRES: no client has seen the table yet
   void restore(const control::LinkSnapshot& snapshot);
+
+  // Returns whether packets leave the netdev without a neighbour's hardware address. Netdevs without ARP
+  // (tun, ipip, GRE, WireGuard, `ip link set DEV arp off`) have none, and the kernel's addr_resolve_neigh()
+  // does not look for any. A point-to-point netdev's neighbour cannot be found by its address: the kernel has
+  // a single entry for all of IPv4, under 0.0.0.0. False for an unknown netdev.
+  bool needs_no_neighbours(uint32_t interface_index) const;
 
   // Sets whether loopback's automatic link must stay, because running programs may be using it.
   void keep_loopback(bool keep) { keep_loopback_ = keep; }

@@ -68,6 +68,7 @@ void on_netdev(const nlmsghdr* message, LinkTable& table) {
   netdev.up = (info->ifi_flags & IFF_UP) != 0;
   netdev.carrier = (info->ifi_flags & IFF_LOWER_UP) != 0;
   netdev.loopback = (info->ifi_flags & IFF_LOOPBACK) != 0;
+  netdev.without_neighbours = (info->ifi_flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
   netdev.enslaved = attributes[IFLA_MASTER] != nullptr && hides_netdev(attributes[IFLA_LINKINFO]);
   netdev.bond = kind_of(attributes[IFLA_LINKINFO], IFLA_INFO_KIND) == "bond";
   if (const nlattr* mtu = attributes[IFLA_MTU]; mtu != nullptr && mnl_attr_validate(mtu, MNL_TYPE_U32) == 0) {

@@ -2,6 +2,7 @@
 #include "agent/sessions/client_files.h"
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <ctime>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/detached_thread.h"
+#include "base/socket_option.h"
 
 namespace verbena::agent {
 
@@ -86,6 +88,7 @@ struct ForeignCloser::Work {
   struct Item {
     UniqueFd fd;
     QuotaShare share;
+    bool is_nameless;
   };
   explicit Work(std::shared_ptr<Closed> all) : closed(std::move(all)) {}
 
@@ -120,7 +123,11 @@ void* ForeignCloser::run(void* argument) {
       }
       now.swap(work.next);
     }
-    for (auto& [fd, share] : now) {
+    for (auto& [fd, share, is_nameless] : now) {
+      if (is_nameless) {
+        while (!bind_to_random_name(fd.get()) && errno == EINTR) {
+        }
+      }
       fd.reset();
       work.closed->add(std::move(share));
       --work.waiting;
@@ -132,12 +139,27 @@ void* ForeignCloser::run(void* argument) {
 void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
   if (!fd) return;
   if (!share) share = count(user);
+  enqueue(user, std::move(fd), std::move(share), false);
+}
+
+void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {
+  enqueue(user, std::move(socket), count(user), true);
+}
+
+Result<void> ClientFile::name_socket() const {
+  UniqueFd copy(::fcntl(get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) return fail(errno);
+  closer_->name_and_close(user_, std::move(copy));
+  return {};
+}
+
+void ForeignCloser::enqueue(uid_t user, UniqueFd fd, QuotaShare share, bool is_nameless) {
   std::shared_ptr<Work>& work = users_[user];
   if (!work) work = std::make_shared<Work>(closed_);
   {
     const std::lock_guard lock(work->mutex);
     if (work->waiting == 0) work->progress = MonotonicClock::now();
-    work->next.push_back({std::move(fd), std::move(share)});
+    work->next.push_back({std::move(fd), std::move(share), is_nameless});
     ++work->waiting;
     if (work->at_work) return;
     work->at_work = true;

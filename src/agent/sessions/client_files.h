@@ -58,6 +58,9 @@ class ForeignCloser {
   // Closes the descriptor on the user's thread. Destroys `share` when it is closed. Without a share, counts
   // the descriptor until then, beyond the user's limit if need be.
   void close(uid_t user, UniqueFd fd, QuotaShare share = {});
+  // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
+  // closes the descriptor like close().
+  void name_and_close(uid_t user, UniqueFd socket);
   // Returns a descriptor that is readable after descriptors were closed, until take_closed().
   int fd() const;
   // Destroys the shares of descriptors that are closed, and returns their number.
@@ -70,6 +73,7 @@ class ForeignCloser {
  private:
   struct Closed;
   struct Work;
+  void enqueue(uid_t user, UniqueFd fd, QuotaShare share, bool is_nameless);
   static void* run(void* work);
   void forget_idle();
 
@@ -99,6 +103,9 @@ class ClientFile {
   }
 
   int get() const { return fd_.get(); }
+  // Has a nameless Unix socket bound to a random name soon. A send(2) on a nameless one can wait: the client
+  // may set SO_PASSCRED on it at any time.
+  Result<void> name_socket() const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   // Releases the descriptor, which the caller may then close. REQUIRES: it comes from a trusted user, or it
   // is known to be of a kind whose close() does not block

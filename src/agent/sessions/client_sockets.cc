@@ -45,6 +45,13 @@ constexpr Duration kLookInterval = std::chrono::seconds(1);
 
 constexpr size_t kMaxUnreadReplies = 1536;
 
+// Number of messages that are removed from a refused socket per piece of work: about 0.2 ms.
+constexpr size_t kClearedAtOnce = 128;
+
+// Maximum number of refused sockets that users without a share of descriptors may have wait for their turns,
+// all together: four rounds of accepting.
+constexpr size_t kMaxRefused = 64;
+
 // Whether the other end has received everything or is gone. The kernel wakes this end before it frees the
 // last message, which counts as one byte for a moment.
 bool is_all_taken(int socket) {
@@ -137,16 +144,28 @@ void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For w
   look_later();
 }
 
-// A user without a share of descriptors waits for no turn of its own, so that refused sockets do not pile up.
+// A socket without descriptors must not wait for the user's closer thread, which may hang: refused sockets of
+// users without a share would pile up. So it is emptied here, however many messages it has. Nothing more
+// arrives after the shutdown.
 void ClientSockets::refuse(uid_t user, ForeignSocket socket) {
-  if (!closer_.allows(user)) return closer_.close(user, socket.part());
-  ::shutdown(socket.get(), SHUT_RDWR);
-  close_in_turn(user, std::move(socket), closer_.count(user));
+  if (closer_.allows(user)) {
+    ::shutdown(socket.get(), SHUT_RDWR);
+    return close_in_turn(user, std::move(socket), closer_.count(user));
+  }
+  if (refused_.use_count() <= static_cast<long>(kMaxRefused)) {
+    ::shutdown(socket.get(), SHUT_RDWR);
+    return close_in_turn(user, std::move(socket), closer_.count(user), refused_);
+  }
+  socket.clear_some(SIZE_MAX);
+  closer_.close(user, socket.part());
 }
 
-void ClientSockets::close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share) {
+void ClientSockets::close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share,
+                                  std::shared_ptr<void> refused) {
   auto closing = std::make_shared<ForeignSocket>(std::move(socket));
-  loop_.in_turn_of(user, [this, user, closing = std::move(closing), share = std::move(share)]() mutable {
+  loop_.in_turn_of(user, [this, user, closing = std::move(closing), share = std::move(share),
+                          refused = std::move(refused)]() mutable {
+    if (!closing->clear_some(kClearedAtOnce)) return true;
     closer_.close(user, closing->part(), std::move(share));
     return false;
   });

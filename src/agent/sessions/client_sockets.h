@@ -82,8 +82,8 @@ class ClientSockets {
     For what;
     QuotaShare share;
   };
-  // Empties and closes the socket in the user's turn.
-  void close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share);
+  // Empties and closes the socket in the user's turns. `refused`: a copy of refused_, or nothing.
+  void close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share, std::shared_ptr<void> refused = {});
   void wake_one_of_each_user();
   void look_later();
   void look();
@@ -93,6 +93,8 @@ class ClientSockets {
   HeldFiles files_;
   Quota unread_;
   Quota replies_;  // the part of unread_ in replies
+  // Has a copy for each refused socket of a user without a share that waits for the user's turn.
+  const std::shared_ptr<void> refused_ = std::make_shared<char>();
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;
   std::map<uid_t, std::map<uint64_t, int>> waiting_;  // no empty maps

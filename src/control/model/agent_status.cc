@@ -2,6 +2,8 @@
 #include "control/model/agent_status.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "wire/roce/qpn.h"
 
@@ -19,6 +21,7 @@ constexpr uint32_t kQpsPerRead = 128;
 constexpr uint32_t kQpsAtOnce = 2048;
 constexpr size_t kWorkOfLook = 256;
 constexpr size_t kWorkOfRun = 8;
+constexpr size_t kWorkOfCall = 2;
 static_assert(protocol::kQpNumbers == transport::kFirstMoreCounter);
 constexpr size_t kMoreCounters = transport::kQpCounterCount - transport::kFirstMoreCounter;
 static_assert(protocol::kPathNumbers == transport::kPathNumberCount);
@@ -106,35 +109,79 @@ bool is_begun(int fd) {
   return read_at(fd, &magic, sizeof magic, 0) && magic == protocol::StatusPage::kMagic;
 }
 
-// Which parts of the file are in memory. mincore() of a mapping that is never touched tells without the
-// file's lock.
+// cachestat(2), since Linux 6.5. The C library's headers may lack it. Its number is the same on all
+// architectures of Linux but Alpha.
+constexpr long kCachestat = 451;
+struct CachestatRange {
+  uint64_t offset;
+  uint64_t bytes;
+};
+struct Cachestat {
+  uint64_t in_memory;
+  uint64_t others[4];
+};
+
+// Which parts of the file are in memory. cachestat() tells without any lock of the file. mmap() of a file
+// that another process has waits for its i_mmap lock, which holes in a file that is mapped many times keep
+// for seconds. So a file is mapped only where the kernel is older: mincore() tells then.
 class Residency {
  public:
-  explicit Residency(int fd) : pages_((kEnd + page_bytes() - 1) / page_bytes(), 1) {
-    void* const map = ::mmap(nullptr, kEnd, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) return;
-    if (::mincore(map, kEnd, pages_.data()) != 0) std::ranges::fill(pages_, 1);
-    ::munmap(map, kEnd);
-  }
-  bool has(uint32_t place) const { return has_page(page_of(place)); }
-  // The first place behind `first` for which has() differs.
-  uint32_t end_of_run(uint32_t first) const {
+  explicit Residency(int fd) : fd_(fd), pages_((kEnd + page_bytes() - 1) / page_bytes(), kUnknown) {}
+  bool has(uint32_t place) { return has_page(page_of(place)); }
+  // The first place behind `first` for which has() differs, or `most` places behind it.
+  uint32_t end_of_run(uint32_t first, uint32_t most) {
     size_t page = page_of(first) + 1;
-    while (page < pages_.size() && has_page(page) == has(first)) ++page;
+    const bool is_there = has(first);
+    const size_t end = std::min(pages_.size(), page_of(first + most) + 1);
+    while (page < end && has_page(page) == is_there) ++page;
     const size_t place = (page * page_bytes() - kQpsOffset) / kQpBytes;
-    return static_cast<uint32_t>(std::min<size_t>(place, protocol::kQpsPerSlot));
+    return static_cast<uint32_t>(std::min<size_t>({place, protocol::kQpsPerSlot, first + most}));
   }
+  // The number of calls for parts of a block, which only a page in many pieces needs.
+  size_t calls_for_parts() const { return calls_for_parts_; }
 
  private:
+  static constexpr unsigned char kUnknown = 2;
+  static constexpr size_t kPagesPerLook = 64;
   // No QP lies across two pages.
   static_assert(kQpsOffset % kQpBytes == 0);
   static size_t page_of(uint32_t place) { return (kQpsOffset + place * kQpBytes) / page_bytes(); }
-  bool has_page(size_t page) const { return (pages_[page] & 1) != 0; }
   static size_t page_bytes() {
     static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     return bytes;
   }
+  bool has_page(size_t page) {
+    if (pages_[page] == kUnknown) {
+      const size_t first = page - page % kPagesPerLook;
+      look(first, std::min(kPagesPerLook, pages_.size() - first));
+    }
+    return pages_[page] != 0;
+  }
+  void look(size_t first, size_t count) {
+    const CachestatRange range{first * page_bytes(), count * page_bytes()};
+    Cachestat found{};
+    if (::syscall(kCachestat, fd_, &range, &found, 0) != 0) return map();
+    const bool is_mixed = found.in_memory != 0 && found.in_memory < count;
+    if (!is_mixed) return mark(first, count, found.in_memory != 0);
+    calls_for_parts_ += 2;
+    look(first, count / 2);
+    look(first + count / 2, count - count / 2);
+  }
+  void map() {
+    std::ranges::fill(pages_, 1);
+    void* const map = ::mmap(nullptr, kEnd, PROT_READ, MAP_SHARED, fd_, 0);
+    if (map == MAP_FAILED) return;
+    if (::mincore(map, kEnd, pages_.data()) != 0) std::ranges::fill(pages_, 1);
+    for (unsigned char& page : pages_) page &= 1;
+    ::munmap(map, kEnd);
+  }
+  void mark(size_t first, size_t count, bool is_there) {
+    std::fill_n(pages_.begin() + static_cast<ptrdiff_t>(first), count, is_there ? 1 : 0);
+  }
+
+  const int fd_;
   std::vector<unsigned char> pages_;
+  size_t calls_for_parts_ = 0;
 };
 
 uint64_t count_of_kind(const AgentStatus& status, const Link& link, ObjectKind kind) {
@@ -211,7 +258,7 @@ void read_objects(int fd, SlotStatus& slot) {
 QpsRead read_some_qps(int fd, uint32_t first) {
   QpsRead read{.qps = {}, .places = {}, .next = protocol::kQpsPerSlot, .work = kWorkOfLook};
   if (!is_begun(fd)) return read;
-  const Residency residency(fd);
+  Residency residency(fd);
   MoreCounters more(fd);
   const auto take = [&](uint32_t place, const QpWords& words) {
     if (!is_wanted(words, QpChoice::kAll)) return;
@@ -220,17 +267,18 @@ QpsRead read_some_qps(int fd, uint32_t first) {
     read.places.push_back(place);
   };
   for (uint32_t at = first; at < protocol::kQpsPerSlot;) {
-    if (read.work >= kWorkOfLook + kQpsAtOnce) {
+    if (read.work + residency.calls_for_parts() * kWorkOfCall >= kWorkOfLook + kQpsAtOnce) {
       read.next = at;
       break;
     }
-    const uint32_t end = std::min(residency.end_of_run(at), at + kQpsAtOnce);
+    const uint32_t end = residency.end_of_run(at, kQpsAtOnce);
     if (residency.has(at)) {
       if (!visit_qps(fd, at, end, take)) break;
       read.work += end - at + kWorkOfRun;
     }
     at = end;
   }
+  read.work += residency.calls_for_parts() * kWorkOfCall;
   return read;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "base/cancellation_off.h"
+#include "base/socket_option.h"
 
 namespace verbena::rdmacm {
 namespace {
@@ -42,6 +43,7 @@ Result<std::shared_ptr<Channel>> Channel::open(uint32_t number) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno);
   UniqueFd application(ends[0]), agent(ends[1]);
+  if (!bind_to_random_name(agent.get())) return fail(errno);  // the agent sends on a named socket at once
   return std::shared_ptr<Channel>(new Channel(number, std::move(application), std::move(agent)));
 }
 

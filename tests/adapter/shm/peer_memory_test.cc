@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstring>
 #include <span>
 #include <string>
@@ -14,7 +15,9 @@
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +33,23 @@ using peer_memory_testing::kBytes;
 using peer_memory_testing::Target;
 
 constexpr std::array<size_t, 4> kSizes{1, 4096, 8193, kBytes};
+
+// Without a name, the next send would search for one, past all that other users have taken.
+TEST(Credentials, AreAskedForOnANamedSocketOnly) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  ask_for_credentials(ours.get(), true);
+  sockaddr_un name{};
+  socklen_t bytes = sizeof name;
+  ASSERT_EQ(::getsockname(ours.get(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  constexpr size_t kRandomDigits = 32;
+  EXPECT_GT(bytes, offsetof(sockaddr_un, sun_path) + 1 + kRandomDigits);
+  ask_for_credentials(ours.get(), false);
+  ask_for_credentials(ours.get(), true);
+  EXPECT_EQ(::send(ours.get(), "x", 1, MSG_DONTWAIT), 1);
+}
 
 TEST(PeerMemory, IsReadAndWrittenAsItsBoardAllows) {
   const Target target;

@@ -3,12 +3,15 @@
 #include <memory>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/cm/client_parts.h"
+#include "base/socket_option.h"
 
 namespace verbena::agent {
 namespace {
@@ -22,9 +25,11 @@ class EventChannelTest : public testing::Test {
     std::unique_ptr<EventChannel> channel;
     UniqueFd program;
   };
-  Ends open() {
+  Ends open(bool is_named = true) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    if (is_named) bind_to_random_name(fds[0]);
+    agents_end_ = fds[0];
     return {
         std::make_unique<EventChannel>(loop_, ::geteuid(), ClientFile(UniqueFd(fds[0]), ::geteuid(), closer_),
                                        1, EventChannel::Tallies{of_client_, of_users_}),
@@ -62,9 +67,25 @@ class EventChannelTest : public testing::Test {
   static constexpr uint32_t kFiller = 1'000'000;
   EventLoop loop_;
   ForeignCloser closer_;
+  int agents_end_ = -1;  // of the channel that was opened last
   size_t of_client_ = 0;
   Quota of_users_{Quota::Size::of(1 << 20), ::geteuid()};
 };
+
+// A send(2) on a nameless socket with SO_PASSCRED searches for a name, for as long as another user likes.
+TEST_F(EventChannelTest, EventsWaitForTheNameOfTheirSocket) {
+  auto ends = open(false);
+  for (const uint32_t id : {1, 2}) send(ends, id);
+  EXPECT_THAT(read(ends), IsEmpty());
+  EXPECT_EQ(of_client_, 2u);
+  const ClientFile socket(UniqueFd(::fcntl(agents_end_, F_DUPFD_CLOEXEC, 0)), ::geteuid(), closer_);
+  ASSERT_TRUE(socket.name_socket());
+  pollfd closed{closer_.fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&closed, 1, -1), 1);
+  EXPECT_TRUE(has_name(agents_end_));
+  while (of_client_ != 0) loop_.run_round();
+  EXPECT_THAT(read(ends), ElementsAre(1, 2));
+}
 
 TEST_F(EventChannelTest, WhatWaitsArrivesInItsOrder) {
   auto ends = open();

@@ -93,6 +93,36 @@ class WaitingEvents : public GoneClientsTest {
   size_t waiting() { return service_.shares().waiting_events.of(kUser); }
 };
 
+// Events of others are no fault of this program: it keeps its session, and its requests are refused.
+TEST_F(WaitingEvents, OfOthersThatTakeAllRoomEndNobodysSession) {
+  Quota& events = service_.shares().waiting_events;
+  uid_t stranger = kUser + 1000;
+  for (; !events.is_used_up() && stranger < kUser + 100'000; ++stranger) {
+    while (events.allows(stranger)) events.take(stranger);
+    if (!events.allows(kUser)) break;
+  }
+  ASSERT_FALSE(events.allows(kUser));
+  Program victim = program();
+  victim.join_often(1);
+  int joined = 0;
+  for (size_t i = 0; i < kMany && joined == 0; ++i) joined = victim.join();
+  EXPECT_EQ(joined, ENOMEM);
+  EXPECT_EQ(waiting(), 1u) << "what it causes while none waits is kept";
+  service_.links_changed({}, {});
+  EXPECT_EQ(waiting(), 2u) << "the device's removal is told in any case";
+  EXPECT_FALSE(victim.hung_up);
+  events.give_back(kUser + 1000, 100);
+  EXPECT_NE(victim.create(), 0u);
+}
+
+TEST_F(WaitingEvents, OfOneProgramHaveALimit) {
+  Program silent = program();
+  silent.join_often(1);
+  for (size_t i = 0; i < 2 * ClientLimits::kMaxWaitingEvents && !silent.hung_up; ++i) silent.join();
+  EXPECT_TRUE(silent.hung_up);
+  EXPECT_EQ(waiting(), ClientLimits::kMaxWaitingEvents + 1);
+}
+
 TEST_F(WaitingEvents, OfAnIdentifierThatIsDestroyedAreDroppedLittleByLittle) {
   Program silent = program();
   const uint32_t id = silent.join_often(kMany);

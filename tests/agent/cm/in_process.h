@@ -19,6 +19,7 @@
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
 #include "agent/sessions/client_sockets.h"
+#include "base/socket_option.h"
 #include "control/protocol/connection_messages.h"
 
 namespace verbena::agent {
@@ -82,15 +83,18 @@ class Program : private CmClientHost {
     bound.address.family = AF_INET;
     ::inet_pton(AF_INET, "10.1.2.3", bound.address.address);
     EXPECT_EQ(ask<&ClientRequests::bind>(protocol::MessageType::kCmBind, bound), 0);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(join(), 0);
+    return last_;
+  }
+  // Repeats the last join.
+  int join() {
     protocol::CmJoinRequest join{};
     join.id = last_;
     join.multicast = 1;
     join.join_flags = 1;
     join.group.family = AF_INET;
     ::inet_pton(AF_INET, "239.1.1.1", join.group.address);
-    for (size_t i = 0; i < count; ++i)
-      EXPECT_EQ(ask<&ClientRequests::join>(protocol::MessageType::kCmJoin, join), 0);
-    return last_;
+    return ask<&ClientRequests::join>(protocol::MessageType::kCmJoin, join);
   }
   int destroy_in_slices(uint32_t id) {
     return in_slices([this, id] { destroy(id); });
@@ -101,7 +105,8 @@ class Program : private CmClientHost {
     request.channel = channel;
     return in_slices([&] { ask<&ClientRequests::migrate>(protocol::MessageType::kCmMigrateId, request); });
   }
-  size_t slices = 0;  // of the last request that was carried out so
+  bool hung_up = false;  // the service has disconnected this client
+  size_t slices = 0;     // of the last request that was carried out so
   void end() { service_.gone_clients().add(std::move(client_)); }
 
  private:
@@ -118,6 +123,7 @@ class Program : private CmClientHost {
   void open(uint32_t channel, ForeignCloser& closer) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+    bind_to_random_name(ends[1]);
     events_[channel - 1].reset(ends[0]);
     protocol::CmChannelRequest request{};
     request.channel = channel;
@@ -133,7 +139,7 @@ class Program : private CmClientHost {
   }
   void send_reply(ConstBytes) override { answer_ = 0; }
   void send_error(const protocol::MessageHeader&, int error, std::string_view) override { answer_ = error; }
-  void hang_up() override {}
+  void hang_up() override { hung_up = true; }
   uid_t user() const override { return user_; }
   bool may_use_qpn(uint32_t) const override { return true; }
 

@@ -7,15 +7,17 @@
 #include <net/if.h>
 
 #include "agent/cm/routes.h"
+#include "agent/links/link_table.h"
+#include "agent/links/netlink_monitor.h"
 #include "agent/network_namespace.h"
 
 namespace verbena::agent {
 namespace {
 
-CmAddress address(const char* host) {
+CmAddress address(const char* host, uint16_t family = AF_INET) {
   CmAddress result{};
-  result.family = AF_INET;
-  ::inet_pton(AF_INET, host, result.address);
+  result.family = family;
+  ::inet_pton(family, host, result.address);
   return result;
 }
 
@@ -31,7 +33,8 @@ class NeighboursTest : public test::NamespaceTest {
     auto opened = RouteQuery::open();
     ASSERT_TRUE(opened);
     routes_.emplace(std::move(*opened));
-    neighbours_.emplace(loop_, *routes_);
+    neighbours_.emplace(loop_, *routes_,
+                        [this](uint32_t netdev) { return table_.needs_no_neighbours(netdev); });
   }
   Neighbours::Ticket await(const CmAddress& neighbour, Duration patience = std::chrono::hours(1)) {
     return neighbours_->await(::if_nametoindex("v0"), neighbour, MonotonicClock::now() + patience,
@@ -42,6 +45,7 @@ class NeighboursTest : public test::NamespaceTest {
   }
 
   EventLoop loop_;
+  LinkTable table_;
   std::optional<RouteQuery> routes_;
   std::optional<Neighbours> neighbours_;
   std::vector<int> ends_;
@@ -77,6 +81,28 @@ TEST_F(NeighboursTest, TheKernelSaysAllThatItKnows) {
   EXPECT_EQ(known, 2u);
 }
 
+// The kernel would answer a question about the netdev only when nobody configures one, in any namespace.
+TEST_F(NeighboursTest, TheLinkTableSaysWhichNetdevNeedsNone) {
+  Netdev netdev;
+  netdev.index = ::if_nametoindex("v0");
+  netdev.without_neighbours = true;
+  table_.netdev_changed(netdev);
+  await(address("10.9.0.2"));
+  while (ends_.empty()) loop_.run_round();
+  EXPECT_EQ(ends_, std::vector{0});
+}
+
+TEST_F(NeighboursTest, TheMonitorReportsNetdevsWithoutNeighbours) {
+  NetlinkMonitor monitor(table_);
+  ASSERT_TRUE(monitor.start());
+  EXPECT_TRUE(table_.needs_no_neighbours(::if_nametoindex("lo")));
+  EXPECT_FALSE(table_.needs_no_neighbours(::if_nametoindex("v0")));
+  ASSERT_TRUE(test::shell("ip link set v0 arp off"));
+  monitor.receive();
+  EXPECT_TRUE(table_.needs_no_neighbours(::if_nametoindex("v0")));
+  EXPECT_FALSE(table_.needs_no_neighbours(::if_nametoindex("v1")));
+}
+
 // A user may have a hundred thousand identifiers wait for one neighbor, and end them all at once.
 TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   constexpr size_t kMany = 40'000;
@@ -86,6 +112,15 @@ TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   for (const Neighbours::Ticket ticket : tickets) neighbours_->cancel(ticket);
   EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(5));
   EXPECT_EQ(neighbours_->waiting(), 0u);
+}
+
+// libstdc++'s std::hash of these two addresses is the same. Anybody can compute such pairs.
+TEST(NeighbourKey, DiffersForAddressesWithTheSameHash) {
+  const CmAddress first = address("fd00:77::1", AF_INET6);
+  const CmAddress second = address("fe80::df8e:6e6c:c74c:a1b9", AF_INET6);
+  EXPECT_NE(key_of(2, first), key_of(2, second));
+  EXPECT_NE(key_of(2, first), key_of(3, first));
+  EXPECT_EQ(key_of(2, first), key_of(2, first));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
+#include "base/socket_option.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/client/agent_connection.h"
@@ -84,6 +85,7 @@ class CmProgram {
   int open_channel(uint32_t number) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return errno;
+    bind_to_random_name(pair[1]);
     channels_[number] = {UniqueFd(pair[0]), UniqueFd(pair[1])};
     return tell_of_channel(number, pair[1]);
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -219,6 +220,26 @@ TEST_F(ClientSocketTest, OneThatIsRefusedIsEmptiedInItsUsersTurn) {
   ASSERT_TRUE(loop.has_work_for(kUser));
   while (loop.has_work_for(kUser)) loop.run_round();
   EXPECT_EQ(sockets.closer().waiting(kUser), 0u);
+}
+
+// The closer's thread may hang for as long as the user likes, so nothing may wait for it that need not.
+TEST_F(ClientSocketTest, RefusedOnesWithManyMessagesDoNotGoToTheCloser) {
+  std::vector<QuotaShare> all;
+  while (sockets.closer().allows(kUser)) all.push_back(sockets.closer().count(kUser));
+  loop.forget(sockets.closer().fd());
+  constexpr int kSockets = 80;  // more than may wait for turns
+  for (int i = 0; i < kSockets; ++i) {
+    Ends refused;
+    constexpr int kRoom = 2 << 20;
+    ::setsockopt(refused.theirs.get(), SOL_SOCKET, SO_SNDBUF, &kRoom, sizeof kRoom);
+    int messages = 0;
+    while (messages < 1500 && send_message(refused.theirs.get(), kWord)) ++messages;
+    if (messages < 1500) GTEST_SKIP() << "net.core.wmem_max allows " << messages << " messages only";
+    sockets.refuse(kUser, std::move(refused.ours));
+  }
+  while (loop.has_work_for(kUser)) loop.run_round();
+  EXPECT_TRUE(becomes_true([&] { return sockets.closer().waiting(kUser) == 0; }));
+  EXPECT_EQ(sockets.closer().take_closed(), 0u);
 }
 
 TEST_F(ClientSocketTest, WhatLiesUnreadIsGoneWithTheClient) {

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/random.h"
@@ -156,6 +163,59 @@ TEST_F(StatusPageFile, ListsObjectsAndWhatQpsHaveOfThem) {
   read_objects(file_.get(), old);
   EXPECT_FALSE(old.lists_objects);
   ASSERT_EQ(::ftruncate(file_.get(), sizeof(protocol::StatusPage)), 0);
+}
+
+// mmap() and munmap() of a file wait while another process punches holes into it. Here the kernel ends a
+// process that maps any file.
+TEST_F(StatusPageFile, IsReadWithoutAMapping) {
+  constexpr long kCachestat = 451;
+  const uint64_t range[2] = {0, 0};
+  uint64_t found[5];
+  if (::syscall(kCachestat, file_.get(), range, found, 0) != 0) GTEST_SKIP() << "Linux before 6.5";
+  page_->magic = protocol::StatusPage::kMagic;
+  page_->qps[3000].qpn = 77;
+  page_->qps[3000].in_use = 1;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr auto kFileArgument = static_cast<uint32_t>(offsetof(seccomp_data, args[4]));
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offsetof(seccomp_data, nr))),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFileArgument),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{static_cast<unsigned short>(std::size(rules)), rules};
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ::_exit(3);
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) ::_exit(3);
+    const auto read = read_some_qps(file_.get(), 0);
+    ::_exit(read.qps.size() == 1 && read.qps.front().qpn == 77 ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 3) GTEST_SKIP() << "no seccomp filter can be set here";
+  EXPECT_EQ(status, 0);
+}
+
+// A process decides which pages of the file are in memory.
+TEST_F(StatusPageFile, InManyPiecesIsReadInSteps) {
+  page_->magic = protocol::StatusPage::kMagic;
+  constexpr uint32_t kStep = 64;
+  for (uint32_t place = 0; place < protocol::kQpsPerSlot; place += kStep) page_->qps[place].qpn = place + 1;
+  uint32_t next = 0;
+  uint32_t place = 0;
+  while (next < protocol::kQpsPerSlot) {
+    const auto read = read_some_qps(file_.get(), next);
+    for (const QpNumbers& qp : read.qps) {
+      EXPECT_EQ(qp.qpn, place + 1);
+      place += kStep;
+    }
+    EXPECT_LE(read.work, 5000u);
+    ASSERT_GT(read.next, next);
+    next = read.next;
+  }
+  EXPECT_GE(place, protocol::kQpsPerSlot);
 }
 
 TEST_F(StatusPageFile, MayBeAnyFileWithoutHarm) {
