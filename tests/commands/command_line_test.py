@@ -207,6 +207,26 @@ class Capture(unittest.TestCase):
                 with open(name, "rb") as old:
                     self.assertEqual(old.read(), b"kept")
 
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to have a folder of another user")
+    def test_a_link_that_was_moved_into_another_users_folder_leads_to_nothing_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            own, link, file = (os.path.join(folder, name) for name in ("own", "link", "x.pcapng"))
+            with open(own, "wb") as old:
+                old.write(b"kept")
+            os.symlink("x.pcapng", link)
+            self.assertEqual(verbena("capture", "--seconds", "1", link).returncode, 0)
+            self.assertEqual(verbena("capture", "--seconds", "1", link).returncode, 0, "the file exists now")
+            os.remove(file)
+            os.symlink(own, file)  # as the folder's owner may do
+            os.chown(file, 65534, 65534, follow_symlinks=False)
+            os.chown(folder, 65534, 65534)
+            os.chmod(folder, 0o755)
+            ran = verbena("capture", "--seconds", "1", link)
+            self.assertEqual(ran.returncode, FAILED)
+            self.assertIn("another user's file or link is there", ran.stderr)
+            with open(own, "rb") as old:
+                self.assertEqual(old.read(), b"kept")
+
     def test_pipes_by_their_names(self):
         for file in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
             ran = subprocess.run([VERBENA, "capture", "--seconds", "1", file], capture_output=True, timeout=30, check=False)

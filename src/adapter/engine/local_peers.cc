@@ -39,10 +39,6 @@ constexpr uint32_t kRoundsPerLook = 1024;
 constexpr uint32_t kTurn = 32;
 // Of one slot, if no answer comes to them.
 constexpr uint8_t kMaxQuestions = 8;
-// Slots that have asked for a channel with us, but not we for one with them. Each channel costs a descriptor,
-// and every poll a look; and any process of the host may ask, of whatever user. One that we want to speak to
-// we ask ourselves.
-constexpr size_t kMaxGuests = 64;
 // Sixteen sockets are read in each. What the kernel tells of comes in turns.
 constexpr int kMaxRounds = 4;
 // To look at more of them takes longer than all else in a poll.
@@ -57,8 +53,8 @@ bool LocalPeers::is_wanted() {
   return value == nullptr || (std::string_view(value) != "off" && std::string_view(value) != "0");
 }
 
-LocalPeers::LocalPeers(Shard& shard, Ask ask, OwnBoard* board)
-    : shard_(shard), ask_(std::move(ask)), board_(board) {
+LocalPeers::LocalPeers(Shard& shard, Ask ask, OwnBoard* board, GuestPlaces* guests)
+    : shard_(shard), ask_(std::move(ask)), board_(board), guests_(guests != nullptr ? *guests : own_guests_) {
   shard_.set_local_ways(this);
 }
 
@@ -69,6 +65,9 @@ LocalPeers::~LocalPeers() {
     if (is_input_) shard_.remove_input(*this);
     shard_.cancel_alarm(unmapping_);
     sources_.clear();
+    for (const auto& peer : peers_) {
+      if (peer != nullptr && peer->is_guest) guests_.give_back();
+    }
   });
 }
 
@@ -96,9 +95,14 @@ LocalPeer* LocalPeers::peer_at(uint32_t slot) {
 }
 
 const transport::Route* LocalPeers::find(const roce::Path& path, roce::Qpn destination) {
-  if (!is_candidate(path, destination)) return nullptr;
   if (is_pending(path, destination)) return nullptr;  // who asks is moved when there is a line
-  const LocalPeer* const peer = peer_at(destination.slot());
+  return find_open(path, destination);
+}
+
+const transport::Route* LocalPeers::find_open(const roce::Path& path, roce::Qpn destination) {
+  if (!is_candidate(path, destination)) return nullptr;
+  const uint32_t slot = destination.slot();
+  const LocalPeer* const peer = slot < peers_.size() ? peers_[slot].get() : nullptr;
   return peer != nullptr && peer->is_open() ? &peer->route() : nullptr;
 }
 
@@ -119,33 +123,57 @@ std::string LocalPeers::obstacle(const roce::Path& path, roce::Qpn destination) 
   return {};
 }
 
-// Whether an answer is to come. Asks, if there is a point in it.
 bool LocalPeers::is_pending(const roce::Path& path, roce::Qpn destination) {
   if (!is_candidate(path, destination)) return false;
   LocalPeer* const peer = peer_at(destination.slot());
   if (peer == nullptr || peer->is_open()) return false;
+  if (!std::exchange(peer->is_wanted, true)) dismiss(*peer, MonotonicClock::now());
+  return is_awaited(*peer);
+}
+
+// Whether an answer is to come. Asks, if there is a point in it.
+bool LocalPeers::is_awaited(LocalPeer& peer) {
+  if (peer.is_open()) return false;
   const TimePoint now = MonotonicClock::now();
-  if (now < peer->refused_until) return false;
+  if (now < peer.refused_until) return false;
   // The other has a socket of ours: it answers when it runs, or hangs up.
-  if (now < peer->asked_until || peer->has_line()) return true;
-  if (question_came_to_nothing(*peer)) return true;
-  if (peer->slot() == shard_.slot()) {
-    loop(*peer);
+  if (now < peer.asked_until || peer.has_line()) return true;
+  if (question_came_to_nothing(peer)) return true;
+  if (peer.slot() == shard_.slot()) {
+    loop(peer);
     return false;
   }
-  return ask(*peer, now);
+  return ask(peer, now);
 }
 
 bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
+  if (!admit(peer)) return false;
   if (!ask_(peer.slot())) {
     peer.refused_until = now + kRefusalLasts;
+    dismiss(peer, now);
     return false;
   }
   peer.asked_until = now + kAskTimeout;
-  peer.is_asking = peer.is_wanted = true;
+  peer.is_asking = true;
   ++peer.questions;
   if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
   return true;
+}
+
+// Whether there may be a channel: the program wants it, or there is a place for a guest.
+bool LocalPeers::admit(LocalPeer& peer) {
+  if (peer.is_wanted || peer.is_guest) return true;
+  if (!guests_.take()) return false;
+  if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+  return peer.is_guest = true;
+}
+
+// Gives back the place of a guest that needs none any more.
+void LocalPeers::dismiss(LocalPeer& peer, TimePoint now) {
+  if (!peer.is_guest) return;
+  if (!peer.is_wanted && (peer.has_line() || peer.put_off || now < peer.asked_until)) return;
+  peer.is_guest = false;
+  guests_.give_back();
 }
 
 // Questions that were lost with their agent, or came when it, or the other process, had too much to hear. The
@@ -156,6 +184,8 @@ void LocalPeers::on_alarm() {
   bool again = false;
   for (const auto& peer : peers_) {
     if (abandoned_ || peer == nullptr || peer->has_line()) continue;
+    dismiss(*peer, now);
+    again |= peer->is_guest;
     if (peer->questions == 0 || peer->questions >= kMaxQuestions) continue;
     again = true;
     if (now < peer->asked_until || now < peer->refused_until || question_came_to_nothing(*peer)) continue;
@@ -228,10 +258,9 @@ bool LocalPeers::heard(const GroupMember& member, const IncomingPacket& packet) 
   roce::Path back;
   back.destination = packet.path.source;
   const roce::Qpn sender = packet.packet.headers.source;
-  if (!is_candidate(back, sender)) return false;
-  if (is_pending(back, sender)) return false;
+  if (!is_candidate(back, sender) || !member.has_qkey(packet.packet.headers.qkey)) return false;
   LocalPeer* const peer = peer_at(sender.slot());
-  if (peer == nullptr || !peer->is_open()) return false;
+  if (peer == nullptr || is_awaited(*peer) || !peer->is_open()) return false;
   const LocalLine::Asked asked = peer->ask_for(member.key());
   if (asked == LocalLine::Asked::kJustNow && peer->slot() == shard_.slot()) wanted_groups_changed();
   return asked != LocalLine::Asked::kNo;
@@ -334,7 +363,10 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
   }
   peer.refusal = error;
   log_debug("slot {} is not reached by memory: error {}", peer.slot(), error);
-  if (!question_came_to_nothing(peer)) peer.refused_until = MonotonicClock::now() + kRefusalLasts;
+  if (question_came_to_nothing(peer)) return;
+  const TimePoint now = MonotonicClock::now();
+  peer.refused_until = now + kRefusalLasts;
+  dismiss(peer, now);
 }
 
 // Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
@@ -342,17 +374,9 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
 void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket socket) {
   if (peer.is_asking && shard_.slot() < peer.slot()) {
     peer.put_off = std::move(socket);
-  } else if (peer.is_wanted || has_room_for_guest(peer)) {
+  } else if (admit(peer)) {
     accept(peer, std::move(socket));
   }
-}
-
-bool LocalPeers::has_room_for_guest(const LocalPeer& guest) const {
-  const auto others = std::ranges::count_if(peers_, [&](const auto& peer) {
-    const bool is_other = peer != nullptr && peer.get() != &guest;
-    return is_other && !peer->is_wanted && peer->line(LocalPeer::kAskedByThem) != nullptr;
-  });
-  return static_cast<size_t>(others) < kMaxGuests;
 }
 
 // It is about to offer, so there is no point in asking ourselves.
@@ -472,8 +496,10 @@ void LocalPeers::remove_lost() {
 // Lists again what there is to read, and moves QPs to ways that have opened.
 void LocalPeers::lines_changed() {
   sources_.clear();
+  const TimePoint now = MonotonicClock::now();
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
+    dismiss(*peer, now);
     peer->lines_changed();
     if (peer->is_open()) peer->kept_waiting = false;
     if (const LocalLine* const own = peer->line(LocalPeer::kAskedByUs); own != nullptr && own->is_open()) {

@@ -33,9 +33,33 @@ class GroupMember {
   virtual GroupKey key() const = 0;
   // Whether an address is of the group's link.
   virtual bool is_ours(const roce::Address& address) const = 0;
+  // Whether some QP takes datagrams with this Q_Key.
+  virtual bool has_qkey(uint32_t qkey) const = 0;
   virtual void on_copy(const transport::IncomingPacket& packet) = 0;
 
   ListHook member_hook;
+};
+
+// The places for guests: slots that have a channel with this process, or are asked for one, without the
+// program having named them. Any process of the host, of whatever user, can make itself one. Each channel
+// costs a descriptor, memory, and a look in every poll, so all shards of the process share the places. Any
+// thread.
+class GuestPlaces {
+ public:
+  static constexpr uint32_t kMax = 64;
+
+  // False: all are taken.
+  bool take() {
+    uint32_t taken = taken_.load(std::memory_order_relaxed);
+    while (taken < kMax) {
+      if (taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  void give_back() { taken_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint32_t> taken_{0};
 };
 
 // The other slots of this host that a shard reaches by memory, and what comes from them. A QP that is
@@ -49,8 +73,9 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   // VERBENA_LOCAL=off: everything goes by ports.
   static bool is_wanted();
 
-  // `board`: what others are shown of this process; null: nothing.
-  LocalPeers(Shard& shard, Ask ask, OwnBoard* board = nullptr);
+  // `board`: what others are shown of this process; null: nothing. `guests`: the process's, which outlive us;
+  // null: no other shard has any.
+  LocalPeers(Shard& shard, Ask ask, OwnBoard* board = nullptr, GuestPlaces* guests = nullptr);
   ~LocalPeers() override;
 
   // ---- any thread, not inside Shard::exclusively()
@@ -74,11 +99,13 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void add(GroupMember& member) { members_.push_back(member); }
   void forget(GroupMember& member);
   // A packet has come to the group by the wire. True: its copy may come by memory, or have come. If its
-  // sender can be reached by memory it is asked for copies from then on.
+  // sender can be reached by memory it is asked for copies from then on. One that the program has not named
+  // is asked for a channel as a guest.
   bool heard(const GroupMember& member, const transport::IncomingPacket& packet);
 
   // LocalWays
   const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
+  const transport::Route* find_open(const roce::Path& path, roce::Qpn destination) override;
   std::string obstacle(const roce::Path& path, roce::Qpn destination) const override;
   bool is_pending(const roce::Path& path, roce::Qpn destination) override;
   const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) override {
@@ -113,14 +140,16 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   };
 
   void on_alarm() override;
+  bool is_awaited(LocalPeer& peer);
   bool ask(LocalPeer& peer, TimePoint now);
+  bool admit(LocalPeer& peer);
+  void dismiss(LocalPeer& peer, TimePoint now);
   bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
   LocalPeer* peer_at(uint32_t slot);
   void open_poll_set();
   void loop(LocalPeer& peer);
   void take_asked(LocalPeer& peer, ForeignSocket socket, int error);
   void take_invitation(LocalPeer& peer, ForeignSocket socket);
-  bool has_room_for_guest(const LocalPeer& guest) const;
   void accept(LocalPeer& peer, ForeignSocket socket);
   bool question_came_to_nothing(LocalPeer& peer);
   bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);
@@ -158,6 +187,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   Shard& shard_;
   const Ask ask_;
   OwnBoard* const board_;
+  GuestPlaces own_guests_;
+  GuestPlaces& guests_;
   OwnFd poll_set_;  // of the lines' sockets
   std::optional<Bell> bell_;
   bool is_input_ = false;

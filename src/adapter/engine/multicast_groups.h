@@ -43,6 +43,7 @@ class MulticastGroup final : public Input, public GroupMember, private net::Pack
   // GroupMember
   GroupKey key() const override { return {group_, interface_index_}; }
   bool is_ours(const roce::Address& address) const override { return is_ours_(address); }
+  bool has_qkey(uint32_t qkey) const override { return members_.has_qkey(qkey); }
   void on_copy(const transport::IncomingPacket& packet) override;
 
  private:

@@ -29,6 +29,11 @@ const Route& Ports::find(const roce::Path& path, roce::Qpn destination) {
   return route != nullptr ? *route : find_port(path);
 }
 
+const Route& Ports::find_known(const roce::Path& path, roce::Qpn destination) {
+  const Route* const route = local_ != nullptr ? local_->find_open(path, destination) : nullptr;
+  return route != nullptr ? *route : find_port(path);
+}
+
 const Route& Ports::find_port(const roce::Path& path) const {
   for (const Way& way : ways_) {
     if (way.port->leads_to(path)) return way.route;

@@ -34,6 +34,7 @@ class Ports final : public transport::Routes {
   void prefer(LocalWays* local) { local_ = local; }
   // A way by memory, or the first port that packets of the path may leave by; to a multicast group, both.
   const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
+  const transport::Route& find_known(const roce::Path& path, roce::Qpn destination) override;
   Result<void> check(const roce::Path& path, Duration patience) const override;
   std::string obstacle(const roce::Path& path, roce::Qpn destination) override;
   bool is_coming(const roce::Path& path, roce::Qpn destination) override {

@@ -40,7 +40,7 @@ Result<void> RunningShard::take_slot() {
   if (LocalPeers::is_wanted()) {
     local_peers_ = std::make_unique<LocalPeers>(
         *shard_, [this](uint32_t other) { return surroundings_.client.ask_for_channel(slot_, other); },
-        surroundings_.board);
+        surroundings_.board, surroundings_.guests);
     shard_->set_board(surroundings_.board);
     multicast_->bring_by(local_peers_.get());
   }

@@ -26,6 +26,7 @@ class RunningShard {
     MulticastGroups::Surroundings groups;
     net::PortFactory open_ports = net::open_ports;
     OwnBoard* board = nullptr;
+    GuestPlaces* guests = nullptr;          // see LocalPeers
     std::function<void()> on_loss = [] {};  // see EngineThread::start()
   };
 

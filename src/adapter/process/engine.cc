@@ -440,7 +440,8 @@ RunningShard::Surroundings Engine::surroundings() {
         return known != nullptr &&
                std::ranges::find(known->gids, address, &control::GidEntry::gid) != known->gids.end();
       }};
-  return {*client_, keys_.readers(), std::move(groups), open_ports_, board_.get(), [this] { on_loss(); }};
+  return {*client_,     keys_.readers(), std::move(groups),    open_ports_,
+          board_.get(), &guests_,        [this] { on_loss(); }};
 }
 
 void Engine::close_domain(uint64_t domain) {

@@ -163,6 +163,7 @@ class Engine {
   const size_t max_;
   std::atomic<bool> inherited_{false};
   const std::unique_ptr<OwnBoard> board_;  // export table; null: no direct access by others
+  GuestPlaces guests_;
   memory::KeyTable keys_;
   transport::IncastMeter incast_;
 

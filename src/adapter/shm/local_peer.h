@@ -115,8 +115,10 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
 
-  // We have asked for it, once at least.
+  // The program itself has named it, once at least, while there was no channel.
   bool is_wanted = false;
+  // It has a place among the guests.
+  bool is_guest = false;
   // Our own question is under way, from the agent's ear to the other's answer.
   bool is_asking = false;
   // It has been asked so often, and no answer came, or that it cannot be just now. 0: there was an answer.

@@ -23,8 +23,11 @@ class LocalWays {
   static constexpr uint32_t kFirst = 1u << 16;
 
   virtual ~LocalWays() = default;
-  // The route to the QP's process; nullptr when there is none by memory, now.
+  // The route to the QP's process; nullptr when there is none by memory, now. Asks for one, so only the
+  // program may have named the QP.
   virtual const transport::Route* find(const roce::Path& path, roce::Qpn destination) = 0;
+  // The same without asking.
+  virtual const transport::Route* find_open(const roce::Path& path, roce::Qpn destination) = 0;
   // Whether there is none yet, and the other process has been asked for one.
   virtual bool is_pending(const roce::Path& /*path*/, roce::Qpn /*destination*/) { return false; }
   // The route of what goes to a multicast group, by this port and perhaps by memory, too.

@@ -33,6 +33,11 @@ class MulticastMembers {
   // Undoes one attach(). Returns false if the QP is not attached.
   bool detach(const QueuePair& qp);
   bool empty() const { return members_.empty(); }
+  // Whether a QP takes datagrams with this Q_Key.
+  bool has_qkey(uint32_t qkey) const {
+    return std::ranges::any_of(
+        members_, [=](const Member& member) { return member.attachment.qp->attributes().qkey == qkey; });
+  }
 
   // Calls deliver(QueuePair&) for each QP that gets a copy of a packet to the group. Returns false if the
   // packet is invalid and no QP gets it. `is_ours(address)` tells whether an address belongs to this machine.

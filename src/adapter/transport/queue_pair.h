@@ -378,11 +378,15 @@ class alignas(kCacheLine) QueuePair {
   bool has_to_flush() const { return !send_queue_.empty() || receives_.any_to_flush(); }
   bool send_queue_empty() const { return send_queue_.empty(); }
 
-  const Route& route_for(const roce::Path& path, roce::Qpn destination) const {
-    return config_.routes != nullptr ? config_.routes->find(path, destination) : no_route();
+  // The route to the sender of a packet: see Routes::find_known().
+  const Route& known_route(const roce::Path& path, roce::Qpn destination) const {
+    return config_.routes != nullptr ? config_.routes->find_known(path, destination) : no_route();
   }
   void find_route(const roce::Path& path, roce::Qpn destination) {
-    route_ = &route_for(path, destination);
+    go_by(config_.routes != nullptr ? config_.routes->find(path, destination) : no_route());
+  }
+  void go_by(const Route& route) {
+    route_ = &route;
     peer_is_local_ = false;
   }
   // Sends a packet by the QP's route, counts its octets and traces it.

@@ -157,6 +157,11 @@ class Routes {
   virtual ~Routes() = default;
   // The route to a QP. The route lives as long as the QP that asks.
   virtual const Route& find(const roce::Path& path, roce::Qpn destination) = 0;
+  // The route to a QP that a received packet names, and not the program. find() may ask for a better route,
+  // which costs memory and descriptors; this does not, because anybody may have sent the packet.
+  virtual const Route& find_known(const roce::Path& path, roce::Qpn destination) {
+    return find(path, destination);
+  }
 
   // Checks whether packets of the path have a route and a neighbour, by net::Port::check() of the port that
   // they leave by. Any thread calls it, without the lock.

@@ -191,7 +191,7 @@ SendStatus UdQueuePair::send_words() {
 }
 
 SendStatus UdQueuePair::send_words_to(DatagramSource& source) {
-  const Route& route = route_for(source.back, source.qpn);
+  const Route& route = known_route(source.back, source.qpn);
   if (route.traits.lossless) return SendStatus::kSent;  // shared memory needs no reports
   SendStatus status = SendStatus::kSent;
   if (source.notices.is_due()) status = source.notices.send(*this, route, source.back, source.qpn);
@@ -199,7 +199,7 @@ SendStatus UdQueuePair::send_words_to(DatagramSource& source) {
   if (status == SendStatus::kBusy) {
     // Waits until this route has room.
     forget_route();
-    find_route(source.back, source.qpn);
+    go_by(route);
   }
   return status;
 }

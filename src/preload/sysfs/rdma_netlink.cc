@@ -9,7 +9,9 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <string_view>
 
 #include <dlfcn.h>
 #include <linux/netlink.h>
@@ -105,6 +107,7 @@ struct Start {
   int process;
   char* second_stack;
   int flags = CLONE_VM | CLONE_VFORK;  // of clone(2)
+  pid_t helper = 0;                    // stays 0 where a child does not share this process's memory
   bool has_begun = false;
 };
 
@@ -154,7 +157,8 @@ int become_helper(void* argument) {
 // Makes the helper a grandchild, so that the program neither waits for it nor is notified of its end.
 int leave_helper_to_others(void* argument) {
   auto& start = *static_cast<Start*>(argument);
-  return clone(become_helper, start.second_stack, start.flags | SIGCHLD, argument) > 0 ? 0 : 1;
+  start.helper = clone(become_helper, start.second_stack, start.flags | SIGCHLD, argument);
+  return start.helper > 0 ? 0 : 1;
 }
 
 // Runs both children on separate stacks while the calling thread waits, as posix_spawn(3) does.
@@ -185,6 +189,7 @@ struct Helper {
   pid_t program = 0;  // whose it is: it ends with this process
   uid_t user = 0;     // whom it answers
   ino_t socket = 0;   // the number of its socket
+  pid_t pid = 0;      // 0: unknown
 };
 
 Helper start_helper() {
@@ -199,7 +204,7 @@ Helper start_helper() {
   Start start{
       .program = program.c_str(), .socket = socket.get(), .process = process.get(), .second_stack = nullptr};
   if (port == 0 || !run(start)) return {};
-  return {.port = port, .program = getpid(), .user = getuid(), .socket = status.st_ino};
+  return {.port = port, .program = getpid(), .user = getuid(), .socket = status.st_ino, .pid = start.helper};
 }
 
 // A line of /proc/net/netlink: "sk Eth Pid Groups Rmem Wmem Dump Locks Drops Inode".
@@ -212,9 +217,23 @@ bool names_socket(const char* line, const Helper& helper) {
   return strtoul(at, &at, 10) == helper.socket;
 }
 
+// Whether the helper still has its socket, and so the port. Also false where the kernel does not show its
+// descriptors. Numbers of sockets are not reused, so another process with its pid has none of this number.
+bool has_its_socket(const Helper& helper) {
+  if (helper.pid <= 0) return false;
+  PathText link("/proc/"), expected("socket:[");
+  link.add_number(static_cast<unsigned>(helper.pid)).add("/fd/").add_number(kSocket);
+  expected.add_number(helper.socket).add("]");
+  char target[64];
+  const long size = syscall(SYS_readlinkat, AT_FDCWD, link.c_str(), target, sizeof target);
+  return size > 0 && expected.view() == std::string_view(target, static_cast<size_t>(size));
+}
+
 // Whether the port is its socket's. When a helper has ended, any user can bind a socket to its port, and
-// answer in its place. Where the kernel does not list the sockets this cannot be seen, and is believed.
+// answer in its place. Other users can make the kernel's list of sockets long, so the helper is looked at
+// first. Where the kernel does not list the sockets this cannot be seen, and is believed.
 bool is_at_its_port(const Helper& helper) {
+  if (has_its_socket(helper)) return true;
   const UniqueFd list(
       static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/net/netlink", O_RDONLY | O_CLOEXEC)));
   if (!list) return true;

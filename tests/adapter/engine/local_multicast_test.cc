@@ -24,6 +24,7 @@ using Asked = LocalLine::Asked;
 constexpr uint32_t kOtherSlot = 9;
 constexpr roce::Qpn kOtherQpn = roce::Qpn::in_slot(kOtherSlot, 4);
 constexpr uint32_t kInterface = 2;
+constexpr uint32_t kQkey = 0x1234;
 
 roce::Address address(uint8_t first, uint8_t last) {
   const uint8_t ipv4[] = {first, 0, 0, last};
@@ -40,6 +41,7 @@ class Member : public GroupMember {
   }
   GroupKey key() const override { return key_; }
   bool is_ours(const roce::Address& a) const override { return a == link_address_; }
+  bool has_qkey(uint32_t qkey) const override { return qkey == kQkey; }
   void on_copy(const transport::IncomingPacket& packet) override {
     psns.push_back(packet.packet.headers.psn.value());
   }
@@ -121,8 +123,9 @@ class LocalMulticast : public ShardTest {
     look();
   }
   // A datagram of this sender has come by the wire.
-  bool heard(const Member& member, roce::Qpn from = kOtherQpn) {
+  bool heard(const Member& member, roce::Qpn from = kOtherQpn, uint32_t qkey = kQkey) {
     roce::Packet packet;
+    packet.headers.qkey = qkey;
     packet.headers.source = from;
     packet.headers.destination = roce::kMulticastQpn;
     return shard->exclusively([&] { return peers->heard(member, {packet, path, 0}); });
@@ -282,6 +285,29 @@ TEST_F(LocalMulticast, OfAnotherHostIsNotAskedFor) {
   path.source = address(10, 2);
   EXPECT_FALSE(heard(member));
   EXPECT_THAT(asked, IsEmpty());
+}
+
+// Any user can send to a group, in the name of any slot.
+TEST_F(LocalMulticast, OneWithoutTheQkeyIsNotAskedForAChannel) {
+  Member member(*peers);
+  EXPECT_FALSE(heard(member, kOtherQpn, kQkey + 1));
+  EXPECT_THAT(asked, IsEmpty());
+}
+
+TEST_F(LocalMulticast, NoMoreSendersAreAskedForChannelsThanThereArePlacesForGuests) {
+  Member member(*peers);
+  for (uint32_t i = 0; i < 2 * GuestPlaces::kMax; ++i) heard(member, roce::Qpn::in_slot(100 + i, 4));
+  EXPECT_EQ(asked.size(), GuestPlaces::kMax);
+  // A refusal makes room.
+  peers->connect({shard->slot(), 100, true, ENOENT, {}});
+  heard(member, roce::Qpn::in_slot(1000, 4));
+  heard(member, roce::Qpn::in_slot(1001, 4));
+  EXPECT_EQ(asked.size(), GuestPlaces::kMax + 1);
+  // The program's own wishes take no place.
+  path.destination = address(10, 1);
+  shard->exclusively([&] { peers->find(path, roce::Qpn::in_slot(1001, 4)); });
+  EXPECT_EQ(asked.size(), GuestPlaces::kMax + 2);
+  EXPECT_EQ(asked.back(), 1001u);
 }
 
 // It would take the message for nonsense.

@@ -145,6 +145,17 @@ TEST_F(LocalPeersTest, AsksTheAgentOnceForASlotOfThisHost) {
   EXPECT_THAT(asked, ElementsAre(kOtherSlot));
 }
 
+// Any user may have sent the packet, with any slot in it.
+TEST_F(LocalPeersTest, ASlotThatOnlyAPacketNamesIsNotAskedFor) {
+  const auto find_open = [&] {
+    return shard->exclusively([&] { return peers->find_open(path, kOtherQpn); });
+  };
+  EXPECT_EQ(find_open(), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+  const auto line = open();
+  EXPECT_NE(find_open(), nullptr);
+}
+
 TEST_F(LocalPeersTest, AnAddressOfAnotherHostIsNotAskedFor) {
   path.destination = address(2);
   EXPECT_EQ(find(), nullptr);
@@ -248,7 +259,7 @@ TEST_F(LocalPeersTest, WhoRingWithoutEndAreHeardInTurns) {
 }
 
 TEST_F(LocalPeersTest, ThoseWhoAskUnaskedAreNotMoreThanSome) {
-  constexpr uint32_t kMax = 64;
+  constexpr uint32_t kMax = GuestPlaces::kMax;
   constexpr uint32_t kFirst = 100;
   std::vector<std::unique_ptr<LocalLine>> lines;
   for (uint32_t i = 0; i < 2 * kMax; ++i) lines.push_back(invite_by(kFirst + i));
@@ -260,6 +271,25 @@ TEST_F(LocalPeersTest, ThoseWhoAskUnaskedAreNotMoreThanSome) {
   ASSERT_NE(lines[0], nullptr);
   lines[0]->read_socket();
   EXPECT_TRUE(lines[0]->is_open());
+}
+
+TEST_F(LocalPeersTest, ThePlacesForThemAreThoseOfAllShards) {
+  peers.reset();
+  GuestPlaces places;
+  for (uint32_t i = 1; i < GuestPlaces::kMax; ++i) ASSERT_TRUE(places.take());
+  peers = std::make_unique<LocalPeers>(
+      *shard, [](uint32_t) -> Result<void> { return {}; }, nullptr, &places);
+  peers->set_addresses({address(1)});
+  auto line = invite_by(100);
+  EXPECT_NE(line, nullptr);
+  EXPECT_EQ(invite_by(101), nullptr);
+  places.give_back();  // by another shard
+  EXPECT_NE(invite_by(101), nullptr);
+  line.reset();
+  peers.reset();
+  EXPECT_TRUE(places.take());
+  EXPECT_TRUE(places.take());
+  EXPECT_FALSE(places.take());
 }
 
 TEST_F(LocalPeersTest, OneThatWasAskedForIsNeverTooMany) {

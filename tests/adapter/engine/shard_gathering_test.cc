@@ -14,6 +14,7 @@ using roce::Operation;
 class OneWay final : public LocalWays {
  public:
   const transport::Route* find(const roce::Path&, roce::Qpn) override { return &route_; }
+  const transport::Route* find_open(const roce::Path&, roce::Qpn) override { return &route_; }
   const transport::Route& find_group(const roce::Path&, const transport::Route& by_port) override {
     return by_port;
   }

@@ -2,6 +2,7 @@
 #include "adapter/net/udp/udp_port.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "adapter/net/packets.h"
+#include "adapter/net/udp/send_sockets.h"
 #include "adapter/net/udp/socket_address.h"
 #include "base/random.h"
 
@@ -440,6 +442,27 @@ TEST(DropReason, EachHasAName) {
   EXPECT_STREQ(kDropReasonNames[static_cast<size_t>(DropReason::kTruncated)], "truncated");
   EXPECT_STREQ(kDropReasonNames[static_cast<size_t>(DropReason::kForeignSlot)], "foreign_slot");
   EXPECT_STREQ(kDropReasonNames[static_cast<size_t>(DropReason::kBadSource)], "bad_source");
+}
+
+// Any user can read the probe's port in /proc/net/udp and send to it.
+TEST(IdentificationProbe, TakesNoDatagramsOfOthers) {
+  const roce::Path path = testing::path("127.0.0.1", "127.0.0.1");
+  const auto measured = FragmentSocket::open(path, 1 << 16);
+  ASSERT_TRUE(measured);
+  IdentificationProbe probe((*measured)->socket());
+  ASSERT_TRUE(probe.is_open());
+  const UniqueFd stranger(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto disturb = [&] {
+    const std::array<std::byte, 200> data{};
+    const SocketAddress there = destination_of(path, probe.port());
+    ASSERT_GT(::sendto(stranger.get(), data.data(), data.size(), 0, &there.generic, there.length()), 0);
+  };
+  disturb();
+  const auto first = probe.byte_of_next(0);
+  disturb();
+  const auto second = probe.byte_of_next(0);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(*second, static_cast<uint8_t>(*first + 1));
 }
 
 }  // namespace

@@ -167,6 +167,17 @@ TEST_F(UdReports, GoToWhoAsks) {
   EXPECT_FALSE(e.qp->has_urgent());
 }
 
+// Any user of the host can send a request with any queue pair as its sender.
+TEST_F(UdReports, AskForNoRouteToWhoAsks) {
+  const int before = e.routes.asked;
+  ask(100);
+  EXPECT_THAT(reports(), SizeIs(1));
+  e.sink.room = 0;
+  ask(200);
+  EXPECT_EQ(e.transmit(), TransmitResult::kBusy);
+  EXPECT_EQ(e.routes.asked, before);
+}
+
 TEST_F(UdReports, CountWhatIsMissingAlsoWhereThereIsNoRequestToReceiveWith) {
   ask(100);
   datagrams(3);

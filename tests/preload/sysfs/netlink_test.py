@@ -307,6 +307,21 @@ def nobody_takes_the_place_of_a_helper_that_was_killed():
     assert_heard_nothing(stranger)
 
 
+def reads_no_list_of_other_users_sockets():
+    """Other users can make /proc/net/netlink long; without the file of counters nothing can be said."""
+    def reads():
+        with open("/proc/self/io", "rb", buffering=0) as counters:
+            return int(counters.read(4096).split(b"syscr: ")[1].split()[0])
+    one = open_rdma()
+    ask(one)
+    if not os.path.exists("/proc/self/io"):
+        return
+    before = reads()
+    for sequence in range(20):
+        ask(one, sequence)
+    assert reads() - before <= 2, reads() - before
+
+
 def other_users_are_not_answered():
     one = open_rdma()
     ask(one)
@@ -481,7 +496,8 @@ def add_test(function):
 for each in (has_its_processes_port, other_sockets_are_the_kernels, by_sendmsg_and_copies, sees_no_child, masks_and_descriptors_stay,
              children_ask_too, a_child_outlives_its_parent, threads_share_one, wrong_pointers_are_the_kernels_business,
              without_descriptors_left, takes_nothing_of_strangers, nothing_from_before_the_first_question_is_believed,
-             nobody_takes_the_place_of_a_parents_helper, nobody_takes_the_place_of_a_helper_that_was_killed, answers_are_for_their_own_socket, garbage_is_survived):
+             nobody_takes_the_place_of_a_parents_helper, nobody_takes_the_place_of_a_helper_that_was_killed,
+             reads_no_list_of_other_users_sockets, answers_are_for_their_own_socket, garbage_is_survived):
     add_test(each)
 
 if __name__ == "__main__":

@@ -79,58 +79,72 @@ Result<uint16_t> bind_random(int fd, const roce::Path& path) {
 // Maximum time of a datagram over loopback. It arrives at once, unless the machine is very busy.
 constexpr int kProbeMilliseconds = 20;
 
-// A socket of this process to which datagrams are sent to learn their identifications.
-class IdentificationProbe {
- public:
-  explicit IdentificationProbe(const roce::Address& address) {
-    roce::Path here;
-    here.source = here.destination = address;
-    name_ = destination_of(here, 0);
-    fd_ = UniqueFd(plain_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
-    socklen_t length = name_.length();
-    is_open_ = fd_ && set_path_mtu_discovery(fd_.get(), false, IP_PMTUDISC_DONT) &&
-               bind(fd_.get(), &name_.generic, name_.length()) == 0 &&
-               getsockname(fd_.get(), &name_.generic, &length) == 0;
+constexpr int kIdentificationOffset = 4;
+
+// Binds a socket whose datagrams may be fragmented to a free port of the address, which `name` receives.
+UniqueFd open_bound(SocketAddress& name) {
+  UniqueFd fd(plain_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP));
+  if (!fd) return fd;
+  refuse_arrivals(fd.get());
+  socklen_t length = name.length();
+  if (!set_path_mtu_discovery(fd.get(), false, IP_PMTUDISC_DONT) ||
+      bind(fd.get(), &name.generic, name.length()) != 0 ||
+      getsockname(fd.get(), &name.generic, &length) != 0) {
+    fd.reset();
   }
+  return fd;
+}
 
-  bool is_open() const { return is_open_; }
-
-  // Sends a datagram from `fd` and returns the byte of its identification that is `shift` bits up.
-  std::optional<uint8_t> byte_of_next(int fd, uint32_t shift) {
-    // The filter sees the datagram from its UDP header on, and the IP header by SKF_NET_OFF.
-    std::array<sock_filter, 5> program = {{
-        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, static_cast<uint32_t>(SKF_NET_OFF + kIdentificationOffset)),
-        BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, shift),
-        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),
-        BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, roce::kUdpHeaderBytes),
-        BPF_STMT(BPF_RET | BPF_A, 0),
-    }};
-    const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
-    if (setsockopt(fd_.get(), SOL_SOCKET, SO_ATTACH_FILTER, &attached, sizeof attached) != 0)
-      return std::nullopt;
-    const std::array<std::byte, 256> data{};
-    if (sendto(fd, data.data(), data.size(), MSG_DONTWAIT, &name_.generic, name_.length()) < 0)
-      return std::nullopt;
-    pollfd wait{fd_.get(), POLLIN, 0};
-    if (plain_poll(&wait, 1, kProbeMilliseconds) != 1) return std::nullopt;
-    std::array<std::byte, 256> cut;
-    const ssize_t bytes = recv(fd_.get(), cut.data(), cut.size(), MSG_DONTWAIT);
-    if (bytes < 0 || bytes > 0xff) return std::nullopt;
-    return static_cast<uint8_t>(bytes);
-  }
-
-  // Takes an identification from the count that all unconnected sockets share.
-  bool take_shared() { return byte_of_next(fd_.get(), 0).has_value(); }
-
- private:
-  static constexpr int kIdentificationOffset = 4;
-
-  UniqueFd fd_;
-  SocketAddress name_{};
-  bool is_open_ = false;
-};
+SocketAddress name_at(const roce::Address& address, uint16_t port) {
+  roce::Path here;
+  here.source = here.destination = address;
+  return destination_of(here, port);
+}
 
 }  // namespace
+
+IdentificationProbe::IdentificationProbe(const SendSocket& measured) : measured_(measured.fd.get()) {
+  SocketAddress name = name_at(measured.source, 0);
+  SocketAddress unconnected_name = name;
+  fd_ = open_bound(name);
+  unconnected_ = open_bound(unconnected_name);
+  if (!fd_ || !unconnected_) return;
+  const SocketAddress peer = name_at(measured.source, measured.port);
+  if (connect(fd_.get(), &peer.generic, peer.length()) != 0) return;
+  port_ = ntohs(name.ipv4.sin_port);
+  unconnected_port_ = ntohs(unconnected_name.ipv4.sin_port);
+  address_ = measured.source;
+}
+
+std::optional<uint8_t> IdentificationProbe::byte_of_next(uint32_t shift) {
+  // The filter sees the datagram from its UDP header on, and the IP header by SKF_NET_OFF.
+  std::array<sock_filter, 5> program = {{
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, static_cast<uint32_t>(SKF_NET_OFF + kIdentificationOffset)),
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, shift),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),
+      BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, roce::kUdpHeaderBytes),
+      BPF_STMT(BPF_RET | BPF_A, 0),
+  }};
+  const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
+  if (setsockopt(fd_.get(), SOL_SOCKET, SO_ATTACH_FILTER, &attached, sizeof attached) != 0)
+    return std::nullopt;
+  std::array<std::byte, 256> data{};
+  const SocketAddress name = name_at(address_, port_);
+  if (sendto(measured_, data.data(), data.size(), MSG_DONTWAIT, &name.generic, name.length()) < 0)
+    return std::nullopt;
+  pollfd wait{fd_.get(), POLLIN, 0};
+  if (plain_poll(&wait, 1, kProbeMilliseconds) != 1) return std::nullopt;
+  const ssize_t bytes = recv(fd_.get(), data.data(), data.size(), MSG_DONTWAIT);
+  if (bytes < 0 || bytes > 0xff) return std::nullopt;
+  return static_cast<uint8_t>(bytes);
+}
+
+// The kernel chooses the identification before it delivers, and the socket drops what it sends itself.
+bool IdentificationProbe::take_shared() {
+  const std::array<std::byte, 256> data{};
+  const SocketAddress name = name_at(address_, unconnected_port_);
+  return sendto(unconnected_.get(), data.data(), data.size(), MSG_DONTWAIT, &name.generic, name.length()) > 0;
+}
 
 Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uint32_t send_buffer_bytes) {
   const bool ipv6 = !path.source.is_ipv4();
@@ -200,9 +214,7 @@ Result<std::unique_ptr<FragmentSocket>> FragmentSocket::open(const roce::Path& p
   const bool ipv6 = !path.source.is_ipv4();
   if (!set_path_mtu_discovery(fd, ipv6, IP_PMTUDISC_DONT)) return fail(errno);
   if (!ipv6) {
-    roce::Path here;
-    here.source = here.destination = path.source;
-    const SocketAddress own = destination_of(here, (*socket)->port);
+    const SocketAddress own = name_at(path.source, (*socket)->port);
     if (connect(fd, &own.generic, own.length()) != 0) return fail(errno);
   }
   return std::unique_ptr<FragmentSocket>(new FragmentSocket(std::move(*socket)));
@@ -236,14 +248,13 @@ std::optional<uint16_t> FragmentSocket::next_identification() {
 }
 
 bool FragmentSocket::learn() {
-  IdentificationProbe probe(socket_->source);
+  IdentificationProbe probe(*socket_);
   if (!probe.is_open()) return false;
-  const int fd = socket_->fd.get();
-  const auto low = probe.byte_of_next(fd, 0);
+  const auto low = probe.byte_of_next(0);
   if (!low || !probe.take_shared()) return false;
-  const auto high = probe.byte_of_next(fd, 8);
+  const auto high = probe.byte_of_next(8);
   if (!high || !probe.take_shared()) return false;
-  const auto third = probe.byte_of_next(fd, 0);
+  const auto third = probe.byte_of_next(0);
   // Else this is an older kernel, which has one count for all sockets.
   if (third != static_cast<uint8_t>(*low + 2)) return false;
   next_ = static_cast<uint16_t>((*high << 8 | static_cast<uint8_t>(*low + 1)) + 2);

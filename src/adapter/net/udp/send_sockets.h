@@ -69,6 +69,31 @@ class SendSockets {
   std::array<std::vector<const SendSocket*>, 2> made_;  // by family: IPv4, IPv6
 };
 
+// A socket of this process to which an IPv4 socket sends datagrams, so as to learn their identifications. It
+// takes datagrams from the measured socket only: other users can read its port in /proc/net/udp.
+class IdentificationProbe {
+ public:
+  // REQUIRES: `measured` outlives the probe
+  explicit IdentificationProbe(const SendSocket& measured);
+
+  bool is_open() const { return port_ != 0; }
+  uint16_t port() const { return port_; }
+
+  // Sends a datagram by the measured socket and returns the byte of its identification that is `shift` bits
+  // up.
+  std::optional<uint8_t> byte_of_next(uint32_t shift);
+  // Takes an identification from the count that all unconnected sockets share.
+  bool take_shared();
+
+ private:
+  const int measured_;
+  UniqueFd fd_;
+  UniqueFd unconnected_;
+  uint16_t port_ = 0;  // 0: could not be opened
+  uint16_t unconnected_port_ = 0;
+  roce::Address address_;
+};
+
 // A socket that sends packets that are longer than their path's MTU, in IP fragments.
 //
 // The ICRC over IPv4 covers the identification and the flag "don't fragment". The kernel chooses the

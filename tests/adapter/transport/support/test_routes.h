@@ -38,6 +38,7 @@ class TestRoutes final : public Routes {
     ++asked;
     return route;
   }
+  const Route& find_known(const roce::Path&, roce::Qpn) override { return route; }
 
   bool is_coming(const roce::Path&, roce::Qpn) override { return coming; }
 
