@@ -274,6 +274,17 @@ TEST_F(CmGsi, SaysThatItDoesNotServeOtherClasses) {
   EXPECT_EQ(status().unknown_class, 2u);
 }
 
+// Other datagrams can fill their own socket only.
+TEST_F(CmGsi, SendsConnectionManagementBySocketsOfItsOwn) {
+  peer_->send(mad_of(0x31, 0x01));
+  ASSERT_TRUE(peer_->hear());
+  const uint16_t others_port = peer_->last_source_port();
+  EXPECT_NE(others_port, roce::kUdpPort);
+  peer_->say(request_for(kPort, "hello"), 1);
+  peer_->expect<cm::Rej>();
+  EXPECT_EQ(peer_->last_source_port(), roce::kUdpPort);
+}
+
 TEST_F(CmGsi, CountsForOtherHosts) {
   cm::Mad asked = mad_of(0x04, 0x01);  // PerfGet of ClassPortInfo
   asked.bytes[2] = asked.bytes[17] = std::byte{0x01};
