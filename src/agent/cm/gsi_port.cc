@@ -2,6 +2,12 @@
 #include "agent/cm/gsi_port.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "adapter/net/udp/route_check.h"
+#include "base/socket_option.h"
 
 namespace verbena::agent {
 
@@ -61,7 +67,17 @@ void GsiPort::send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path
   const transport::OutgoingPacket packet{path, headers, {&payload, 1}, static_cast<uint32_t>(payload.size())};
   const bool is_for_connections =
       queue_pair == roce::kMulticastQpn || mad.bytes[roce::kClassAt] == std::byte{cm::kMadClass};
-  is_for_connections ? send_by(*port_, packet) : send_by(*others_, packet);
+  if (!is_for_connections) return send_by(*others_, packet);
+  if (is_half_full() && net::waits_for_neighbour(path)) return;
+  send_by(*port_, packet);
+}
+
+// Other hosts can ask for many answers to addresses that answer no ARP. These wait in the kernel and count in
+// the buffer of the only socket that sends from the port. So half of it is kept for hosts that answer.
+bool GsiPort::is_half_full() const {
+  int queued_bytes = 0;
+  const auto buffer_bytes = get_option<int>(watched_, SOL_SOCKET, SO_SNDBUF);
+  return buffer_bytes && ::ioctl(watched_, SIOCOUTQ, &queued_bytes) == 0 && queued_bytes > *buffer_bytes / 2;
 }
 
 // Loses the packet if it finds no room, even after flush().

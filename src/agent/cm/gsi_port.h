@@ -60,7 +60,8 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   void close();
 
   // Stages a datagram to QP1 of path.destination; flush() sends it. Flushes first if no more datagrams can be
-  // staged. The datagram is lost if that does not help, or if the port is closed.
+  // staged. The datagram is lost if that does not help, or if the port is closed; also if the path's next hop
+  // does not answer ARP and half of the socket's buffer is in use.
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
@@ -81,6 +82,7 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   void send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path& path);
   template <class Half>
   void send_by(Half& half, const transport::OutgoingPacket& packet);
+  bool is_half_full() const;
   void on_packet(const transport::IncomingPacket& packet) override;
   void answer_unknown(ConstBytes mad, const cm::Arrival& arrival);
 
