@@ -44,7 +44,9 @@ inline constexpr Duration kTimerSlack = std::chrono::milliseconds(8);
 // for each other, as long as it goes on. (What waits when it stops goes with its next verb, or when the
 // engine thread looks.)
 inline constexpr Duration kGathersFor = std::chrono::microseconds(3);
-// How soon the engine thread tries again when the port is full and cannot say when it will have room.
+// How soon the engine thread tries again when the port is full. A descriptor may tell it earlier, or not at
+// all: a UDP socket counts as writable only while half of its buffer is free. Packets to a host that answers
+// no ARP can occupy the other half for seconds.
 inline constexpr Duration kFullPortInterval = std::chrono::milliseconds(1);
 
 }  // namespace verbena::engine

@@ -204,10 +204,14 @@ void EngineThread::come_by(TimePoint time) {
   ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
 }
 
+// The port may have replaced the socket and closed it (net/udp/sender.h). Then another may have its number,
+// and the epoll set has lost it. Or it is still in the set, because a child process has a copy: so each
+// socket reports only once.
 void EngineThread::watch_sending(int fd) {
-  if (fd == watched_) return;
-  if (watched_ >= 0) plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
-  epoll_event event = event_of(EPOLLOUT, kSending);
+  if (fd < 0 && watched_ < 0) return;
+  epoll_event event = event_of(EPOLLOUT | EPOLLONESHOT, kSending);
+  if (fd == watched_ && plain_epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0) return;
+  if (fd != watched_ && watched_ >= 0) plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
   watched_ = fd >= 0 && plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? fd : -1;
 }
 

@@ -98,7 +98,7 @@ Shard::EngineView Shard::drive(Visitor visitor) {
   left.acknowledgements = holds_acknowledgements;
   if (ports_.any_full()) {
     view.send_fd = ports_.send_fd();
-    if (view.send_fd < 0) left.exact = std::min(left.exact, now_ + kFullPortInterval);
+    left.exact = std::min(left.exact, now_ + kFullPortInterval);
   }
   const DrivingPolicy::Rest rest = policy_.rests(now_, left, timers_.next());
   view.wake_at = rest.comes_at;

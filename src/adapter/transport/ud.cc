@@ -242,7 +242,7 @@ bool UdQueuePair::has_urgent() const {
 
 TransmitResult UdQueuePair::transmit(TimePoint now, uint32_t budget, bool) {
   if (owes_word() && receives_packets(state()) && send_words() == SendStatus::kBusy) {
-    return TransmitResult::kBusy;
+    return wait_for_port(now);
   }
   const TransmitResult result = send_posted(now, budget);
   if (flow_ != nullptr) flow_->end_run(send_queue_empty());
@@ -272,8 +272,8 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
     }
     const SendStatus status = send(wqe);
     if (status == SendStatus::kBusy) {
-      // A socket without room is this host's own doing, and not the receiver's.
-      if (!route().traits.lossless || may_wait(now)) return TransmitResult::kBusy;
+      if (!route().traits.lossless) return wait_for_port(now);
+      if (may_wait(now)) return TransmitResult::kBusy;
       count(kDroppedDatagrams);
       complete_send(wqe, IBV_WC_SUCCESS);  // lost, as by an adapter whose receiver is too slow
       held_.end(now);
@@ -289,6 +289,13 @@ TransmitResult UdQueuePair::send_posted(TimePoint now, uint32_t budget) {
     if (ask_for_receipt() == SendStatus::kBusy) return TransmitResult::kBusy;
   }
   return TransmitResult::kIdle;
+}
+
+// A port without room is not the receiver's doing. So no budget limits this wait, and no timer ends it: a
+// deadline that has passed would bring the timer back at once, again and again.
+TransmitResult UdQueuePair::wait_for_port(TimePoint now) {
+  held_.end(now);
+  return TransmitResult::kBusy;
 }
 
 bool UdQueuePair::may_wait(TimePoint now) {

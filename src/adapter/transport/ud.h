@@ -116,6 +116,7 @@ class UdQueuePair : public QueuePair {
   DatagramFlow* flow_to(const Destination& destination);
   TransmitResult send_posted(TimePoint now, uint32_t budget);
   std::optional<TransmitResult> hold_back(TimePoint now);
+  TransmitResult wait_for_port(TimePoint now);
   // Whether the oldest request, which has to wait, may still do so.
   bool may_wait(TimePoint now);
   bool do_others_wait();

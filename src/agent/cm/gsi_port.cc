@@ -2,6 +2,12 @@
 #include "agent/cm/gsi_port.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "adapter/net/udp/route_check.h"
+#include "base/socket_option.h"
 
 namespace verbena::agent {
 
@@ -27,6 +33,7 @@ GsiPort::~GsiPort() {
 
 void GsiPort::close() {
   if (watched_ >= 0) loop_.forget(std::exchange(watched_, -1));
+  others_.reset();  // adds to the port's counters
   port_.reset();
 }
 
@@ -41,6 +48,7 @@ Result<void> GsiPort::open(int slot_socket, uint16_t port) {
   if (!opened) return fail(opened.error().code);
   close();
   port_ = std::move(*opened);
+  others_ = std::make_unique<net::Sender>(options, port_->counters());
   udp_port_ = port;
   watched_ = port_->receive_fd();
   loop_.watch(watched_, EPOLLIN, [this](uint32_t) { port_->receive(*this, kBudget); });
@@ -57,21 +65,37 @@ void GsiPort::send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path
   headers.source = roce::Qpn(cm::kGsiQpn);
   const ConstBytes payload(mad.bytes);
   const transport::OutgoingPacket packet{path, headers, {&payload, 1}, static_cast<uint32_t>(payload.size())};
-  if (port_->send(packet) != transport::SendStatus::kBusy) return;
+  const bool is_for_connections =
+      queue_pair == roce::kMulticastQpn || mad.bytes[roce::kClassAt] == std::byte{cm::kMadClass};
+  if (!is_for_connections) return send_by(*others_, packet);
+  if (is_half_full() && net::waits_for_neighbour(path)) return;
+  send_by(*port_, packet);
+}
+
+// Other hosts can ask for many answers to addresses that answer no ARP. These wait in the kernel and count in
+// the buffer of the only socket that sends from the port. So half of it is kept for hosts that answer.
+bool GsiPort::is_half_full() const {
+  int queued_bytes = 0;
+  const auto buffer_bytes = get_option<int>(watched_, SOL_SOCKET, SO_SNDBUF);
+  return buffer_bytes && ::ioctl(watched_, SIOCOUTQ, &queued_bytes) == 0 && queued_bytes > *buffer_bytes / 2;
+}
+
+// Loses the packet if it finds no room, even after flush().
+template <class Half>
+void GsiPort::send_by(Half& half, const transport::OutgoingPacket& packet) {
+  if (half.send(packet) != transport::SendStatus::kBusy) return;
   flush();
-  port_->send(packet);
+  half.send(packet);
 }
 
 void GsiPort::send_headers(const roce::Headers& headers, const roce::Path& path) {
-  if (!port_) return;
-  const transport::OutgoingPacket packet{path, headers, {}, 0};
-  if (port_->send(packet) != transport::SendStatus::kBusy) return;
-  flush();
-  port_->send(packet);
+  if (port_) send_by(*others_, {path, headers, {}, 0});
 }
 
 void GsiPort::flush() {
-  if (!port_ || port_->flush() || retrying_) return;
+  if (!port_) return;
+  const bool is_port_empty = port_->flush();
+  if ((others_->flush() && is_port_empty) || retrying_) return;
   retrying_ = true;
   loop_.at(MonotonicClock::now() + kRetry, [this] {
     retrying_ = false;

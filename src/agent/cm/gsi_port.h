@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapter/net/udp/sender.h"
 #include "adapter/net/udp/udp_port.h"
 #include "agent/event_loop.h"
 #include "base/bytes.h"
@@ -37,8 +38,10 @@ class HeaderSender {
 
 // QP1, the General Services Interface (IBTA volume 1, 13.5): sends and receives management datagrams through
 // slot 0's socket. There is one for all devices: the IP address of a RoCEv2 packet names its device.
-// Datagrams are sent from UDP port 4791 itself. Untrusted programs cannot send from that port, so other
-// agents know that such a datagram comes from an agent. For the agent's thread.
+// Connection management, and datagrams to groups, are sent from UDP port 4791 itself. Untrusted programs
+// cannot send from that port, so other agents know that such a datagram comes from an agent. All other
+// packets leave by other sockets and by runs of their own: users and other hosts choose their destinations,
+// and could fill what connections need. For the agent's thread.
 class GsiPort final : public HeaderSender, private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
@@ -57,7 +60,8 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   void close();
 
   // Stages a datagram to QP1 of path.destination; flush() sends it. Flushes first if no more datagrams can be
-  // staged. The datagram is lost if that does not help, or if the port is closed.
+  // staged. The datagram is lost if that does not help, or if the port is closed; also if the path's next hop
+  // does not answer ARP and half of the socket's buffer is in use.
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
@@ -76,6 +80,9 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
 
  private:
   void send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path& path);
+  template <class Half>
+  void send_by(Half& half, const transport::OutgoingPacket& packet);
+  bool is_half_full() const;
   void on_packet(const transport::IncomingPacket& packet) override;
   void answer_unknown(ConstBytes mad, const cm::Arrival& arrival);
 
@@ -84,6 +91,7 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   OnOther on_other_;
   OnHeard on_heard_;
   std::unique_ptr<net::UdpPort> port_;
+  std::unique_ptr<net::Sender> others_;  // sends what is neither connection management nor for a group
   uint16_t udp_port_ = 0;
   int watched_ = -1;
   bool retrying_ = false;

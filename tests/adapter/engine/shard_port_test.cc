@@ -32,7 +32,7 @@ TEST_F(ShardPort, FullPortIsTheEnginesBusinessWhileItListens) {
   EXPECT_THAT(sleeper.said(), ElementsAre("wake"));
   const Shard::EngineView view = shard->run_engine();
   EXPECT_EQ(view.send_fd, sent_packets.writable_fd());
-  EXPECT_EQ(view.wake_at, kNever);
+  EXPECT_LE(view.wake_at, now() + milliseconds(1)) << "the descriptor may stay silent";
 }
 
 TEST_F(ShardPort, EverythingLeavesOnceThereIsRoom) {

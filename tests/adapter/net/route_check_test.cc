@@ -99,6 +99,23 @@ TEST_P(RouteCheck, ADeviceWithoutArpHasNoNeighboursToWaitFor) {
   EXPECT_EQ(check(GetParam().elsewhere, kEnough), 0);
 }
 
+TEST_P(RouteCheck, TellsWhetherPacketsWaitForANeighbour) {
+  const auto waits = [](const char* destination) {
+    return waits_for_neighbour(path(GetParam().own, destination));
+  };
+  EXPECT_TRUE(waits(GetParam().nobody));
+  EXPECT_TRUE(waits(GetParam().nobody));
+  EXPECT_FALSE(waits(GetParam().own));
+  EXPECT_FALSE(waits(GetParam().elsewhere)) << "no route";
+  run(std::string("ip route add ") + GetParam().elsewhere + " via " + GetParam().nobody);
+  EXPECT_TRUE(waits(GetParam().elsewhere));
+  ASSERT_EQ(check(GetParam().peer, kEnough), 0);
+  EXPECT_FALSE(waits(GetParam().peer));
+  // A slow device keeps packets, too, but they wait for no neighbour.
+  run("tc qdisc add dev veth-a root tbf rate 8kbit burst 2kb limit 100mb");
+  for (int i = 0; i < 100; ++i) ASSERT_FALSE(waits(GetParam().peer));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Veth, RouteCheck,
     ::testing::Values(Addresses{"Ipv4", "10.47.91.1", "10.47.91.2", "10.47.91.77", "203.0.113.5"},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packets on the wire, as captured by a packet socket: two network namespaces joined by a veth pair.
+#include <chrono>
 #include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -10,6 +12,7 @@
 #include "adapter/net/capture.h"
 #include "adapter/net/net_namespace.h"
 #include "adapter/net/packets.h"
+#include "adapter/net/udp/route_check.h"
 #include "adapter/net/udp/socket_address.h"
 #include "base/random.h"
 
@@ -22,6 +25,7 @@ struct Family {
   const char* name;
   const char* a;
   const char* b;
+  const char* nobody;  // an address of the same network that no host has
 };
 
 // A port in each of two hosts, both in slot 0.
@@ -42,10 +46,10 @@ class Wire : public ::testing::TestWithParam<Family> {
     sender_ = open();
   }
 
-  static std::unique_ptr<UdpPort> open() {
+  static std::unique_ptr<UdpPort> open(const UdpPortOptions& options = {}) {
     Result<UniqueFd> fd = open_receive_socket(roce::kUdpPort);
     EXPECT_TRUE(fd);
-    auto port = UdpPort::create(std::move(*fd), {});
+    auto port = UdpPort::create(std::move(*fd), options);
     EXPECT_TRUE(port);
     return std::move(*port);
   }
@@ -360,10 +364,60 @@ TEST_P(Wire, AnswersBusyWhenFullAndRecovers) {
   EXPECT_TRUE(sender_->flush());
 }
 
-INSTANTIATE_TEST_SUITE_P(Veth, Wire,
-                         ::testing::Values(Family{"Ipv4", "10.47.91.1", "10.47.91.2"},
-                                           Family{"Ipv6", "fd47:91::1", "fd47:91::2"}),
-                         [](const auto& instance) { return instance.param.name; });
+// Packets to a host that answers no ARP wait in the kernel and fill the socket that all destinations share.
+class WireWithSilentNeighbour : public Wire {
+ protected:
+  static constexpr uint32_t kOthers = 64;
+
+  // Sends packets to another host among many to a silent one. Returns them as captured.
+  std::vector<Captured> send_beside_silent(uint32_t bytes) {
+    join(1500);
+    set_offload("veth-a", "tx-udp-segmentation", false);
+    for (const char* family : {"ipv4", "ipv6"})  // the kernel must not give up, which would empty the socket
+      run(std::string("sysctl -qw net.") + family + ".neigh.veth-a.retrans_time_ms=60000");
+    EXPECT_TRUE(check_route(path(), std::chrono::minutes(1)));
+    UdpPortOptions options;
+    options.send_buffer_bytes = 64 << 10;  // less than what the kernel keeps for a neighbour
+    sender_.reset();
+    sender_ = open(options);
+    const roce::Path to_nobody = testing::path(GetParam().a, GetParam().nobody);
+    for (uint32_t i = 0; i < kOthers; ++i) {
+      for (uint32_t k = 0; k < 10; ++k) {
+        EXPECT_EQ(send(*sender_, to_nobody, write_middle(0, 0, bytes), pattern(bytes, k)), SendStatus::kSent);
+      }
+      EXPECT_EQ(send(*sender_, path(), write_middle(0, i, bytes), pattern(bytes, i)), SendStatus::kSent);
+    }
+    EXPECT_TRUE(sender_->flush());
+    EXPECT_EQ(sender_->counters().send_errors, 0u);
+    return capture_->take(roce::kUdpPort, kOthers);
+  }
+  static size_t source_ports_of(const std::vector<Captured>& packets) {
+    std::set<uint16_t> ports;
+    for (const Captured& packet : packets) ports.insert(packet.flow.source_port);
+    return ports.size();
+  }
+};
+
+TEST_P(WireWithSilentNeighbour, SendsToOthers) {
+  const std::vector<Captured> packets = send_beside_silent(1024);
+  EXPECT_EQ(packets.size(), kOthers);
+  for (const Captured& packet : packets) expect_exact(packet);
+  EXPECT_GT(source_ports_of(packets), 1u) << "the socket was never full";
+}
+
+// Packets in fragments leave by another socket.
+TEST_P(WireWithSilentNeighbour, SendsFragmentsToOthers) {
+  const std::vector<Captured> packets = send_beside_silent(2048);
+  EXPECT_EQ(packets.size(), kOthers);
+  for (const Captured& packet : packets) expect_exact_in_fragments(packet, 2);
+  EXPECT_GT(source_ports_of(packets), 1u) << "the socket was never full";
+}
+
+const auto kFamilies = ::testing::Values(Family{"Ipv4", "10.47.91.1", "10.47.91.2", "10.47.91.77"},
+                                         Family{"Ipv6", "fd47:91::1", "fd47:91::2", "fd47:91::77"});
+const auto kNameOf = [](const auto& instance) { return instance.param.name; };
+INSTANTIATE_TEST_SUITE_P(Veth, Wire, kFamilies, kNameOf);
+INSTANTIATE_TEST_SUITE_P(Veth, WireWithSilentNeighbour, kFamilies, kNameOf);
 
 }  // namespace
 }  // namespace verbena::net::testing

@@ -172,6 +172,25 @@ TEST_F(UdToFullChannel, GivesUpARouteThatDoesNotComeIfOthersWait) {
   EXPECT_GE(e.now - begun, HoldBudget::kMax);
 }
 
+// Otherwise the timer comes back in each step of its wheel for as long as the port is full.
+TEST_F(Ud, SetsNoTimerWhileItWaitsForThePort) {
+  e.routes.route.port = Route::kNoPort;
+  e.routes.coming = true;
+  e.sink.room = 0;
+  path = path_between(ipv4(1), ipv4(9));
+  post(10);
+  path = path_between(ipv4(1), ipv4(8));
+  post(10);
+  const TimePoint begun = e.now;
+  TransmitResult result = e.transmit();
+  for (; result == TransmitResult::kPaced && e.now - begun < 2 * HoldBudget::kMax; result = e.transmit()) {
+    ASSERT_NO_FATAL_FAILURE(e.wait_for_timer());
+  }
+  EXPECT_GE(e.now - begun, HoldBudget::kMax);
+  EXPECT_EQ(result, TransmitResult::kBusy);
+  EXPECT_EQ(e.qp->deadline(), kNever);
+}
+
 TEST(HoldBudget, IsUsedUpByWaitingAndEarnedBySending) {
   HoldBudget budget;
   TimePoint now{std::chrono::hours(1)};

@@ -2,6 +2,7 @@
 // The agent's QP1, as another host uses it.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -10,10 +11,17 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include "adapter/net/net_namespace.h"
+#include "adapter/net/packets.h"
+#include "adapter/net/udp/route_check.h"
+#include "adapter/net/udp/udp_port.h"
 #include "agent/agent_process.h"
+#include "agent/cm/gsi_port.h"
 #include "agent/cm/peer.h"
 #include "agent/cm/program.h"
+#include "agent/event_loop.h"
 #include "agent/network_namespace.h"
+#include "base/socket_option.h"
 #include "control/client/command_client.h"
 #include "management/cm/messages.h"
 #include "management/cm/parameters.h"
@@ -274,6 +282,17 @@ TEST_F(CmGsi, SaysThatItDoesNotServeOtherClasses) {
   EXPECT_EQ(status().unknown_class, 2u);
 }
 
+// Other datagrams can fill their own socket only.
+TEST_F(CmGsi, SendsConnectionManagementBySocketsOfItsOwn) {
+  peer_->send(mad_of(0x31, 0x01));
+  ASSERT_TRUE(peer_->hear());
+  const uint16_t others_port = peer_->last_source_port();
+  EXPECT_NE(others_port, roce::kUdpPort);
+  peer_->say(request_for(kPort, "hello"), 1);
+  peer_->expect<cm::Rej>();
+  EXPECT_EQ(peer_->last_source_port(), roce::kUdpPort);
+}
+
 TEST_F(CmGsi, CountsForOtherHosts) {
   cm::Mad asked = mad_of(0x04, 0x01);  // PerfGet of ClassPortInfo
   asked.bytes[2] = asked.bytes[17] = std::byte{0x01};
@@ -321,6 +340,43 @@ TEST_F(CmGsi, AFloodOfRequestsIsBoundedByTheBacklog) {
         << sent;
   }
   EXPECT_EQ(status().identifiers, 6u);
+}
+
+// Otherwise one silent host, in whose name requests arrive, keeps the agent from answering all others.
+TEST(GsiPort, AnswersOthersWhileANeighbourIsSilent) {
+  if (!net::testing::can_make_namespaces()) GTEST_SKIP() << "network namespaces need root";
+  const net::testing::TwoHosts hosts(1500);
+  std::unique_ptr<net::UdpPort> peer;
+  {
+    const net::testing::InNamespace there(hosts.b);
+    auto socket = net::open_receive_socket(roce::kUdpPort);
+    ASSERT_TRUE(socket);
+    auto opened = net::UdpPort::create(std::move(*socket), {});
+    ASSERT_TRUE(opened);
+    peer = std::move(*opened);
+  }
+  const net::testing::InNamespace here(hosts.a);
+  // The kernel must not give up, which would empty the socket.
+  net::testing::run("sysctl -qw net.ipv4.neigh.veth-a.retrans_time_ms=60000");
+  const roce::Path to_peer = net::testing::path("10.47.91.1", "10.47.91.2");
+  const roce::Path to_nobody = net::testing::path("10.47.91.1", "10.47.91.77");
+  ASSERT_TRUE(net::check_route(to_peer, std::chrono::minutes(1)));
+  const auto socket = net::open_receive_socket(roce::kUdpPort);
+  ASSERT_TRUE(socket);
+  agent::EventLoop loop;
+  agent::GsiPort gsi(loop, [](ConstBytes, const cm::Arrival&) {});
+  ASSERT_TRUE(gsi.open(socket->get(), roce::kUdpPort));
+  // Less than what the kernel keeps for a neighbour.
+  ASSERT_TRUE(set_option(socket->get(), SOL_SOCKET, SO_SNDBUF, 64 << 10));
+  const cm::Mad mad = cm::encode(request_for(kPort, "hello"), 1);
+  for (int i = 0; i < 1000; ++i) {
+    gsi.send(mad, to_nobody);
+    gsi.flush();
+  }
+  gsi.send(mad, to_peer);
+  gsi.flush();
+  net::testing::Collector collector;
+  EXPECT_TRUE(collector.receive(*peer, 1));
 }
 
 class CmIdleAgent : public test::NamespaceTest {};

@@ -10,16 +10,21 @@
 
 #include <linux/if.h>
 #include <linux/neighbour.h>
+#include <linux/net_tstamp.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "adapter/net/udp/send_sockets.h"
 #include "adapter/net/udp/socket_address.h"
 #include "base/cancellation_off.h"
 #include "base/failed_call.h"
 #include "base/plain_calls.h"
+#include "base/socket_option.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::net {
@@ -277,6 +282,24 @@ Result<void> check_route(const roce::Path& path, Duration patience) {
   if (!says_no_route(hop.error().code)) return {};
   return fail(because(hop.error().code, "no route to {} from {}", roce::text_of(path.destination),
                       roce::text_of(path.source)));
+}
+
+bool waits_for_neighbour(const roce::Path& path) {
+  if (path.destination.is_multicast()) return false;
+  constexpr uint32_t kSmallBuffer = 4096;
+  const CancellationOff whole;
+  const auto socket = open_send_socket(path, kSmallBuffer);
+  if (!socket) return false;
+  const int fd = (*socket)->fd.get();
+  const int when = SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY;
+  if (!set_option(fd, SOL_SOCKET, SO_TIMESTAMPING, when)) return false;
+  const SocketAddress there = destination_of(path, kDiscardPort);
+  if (::sendto(fd, nullptr, 0, MSG_DONTWAIT, &there.generic, there.length()) < 0) return false;
+  // A datagram that was dropped gets no time stamp either, but is in no queue.
+  int queued_bytes = 0;
+  if (::ioctl(fd, SIOCOUTQ, &queued_bytes) != 0 || queued_bytes == 0) return false;
+  std::byte nothing[1];
+  return ::recv(fd, nothing, sizeof nothing, MSG_ERRQUEUE | MSG_DONTWAIT) < 0;
 }
 
 }  // namespace verbena::net

@@ -67,4 +67,13 @@ class RouteSocket {
 // ETIMEDOUT if the next hop does not answer. Any thread, in the network namespace from which packets leave.
 Result<void> check_route(const roce::Path& path, Duration patience);
 
+// Whether packets of the path wait in the kernel until their next hop answers ARP or neighbour discovery. The
+// kernel keeps them for some seconds, and they count in the buffers of the sockets that sent them. Returns
+// false if the kernel cannot tell.
+//
+// Sends an empty datagram to the destination's discard port and asks the kernel for the time at which the
+// datagram reaches the network device. Netlink could tell, too, but waits for a lock (RTNL) that other users
+// can hold for seconds. Takes about 20 us. Any thread, also with a shard's lock held.
+bool waits_for_neighbour(const roce::Path& path);
+
 }  // namespace verbena::net

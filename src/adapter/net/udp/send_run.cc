@@ -42,11 +42,11 @@ bool stage_payload(uint32_t& state, std::byte* to, std::span<const ConstBytes> p
 
 }  // namespace
 
-void SendRun::begin(std::byte* block, const roce::Path& path, uint32_t slot, const SendSocket& socket,
+void SendRun::begin(std::byte* block, const roce::Path& path, uint32_t slot, SendSocket& socket,
                     uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments) {
   block_ = block;
   // The run released last is reused first, so mostly for the same path.
-  if (socket_ != &socket || !(path_ == path)) set_path(path, socket, destination_port);
+  if (socket_ != &socket || has_old_port() || !(path_ == path)) set_path(path, socket, destination_port);
   slot_ = slot;
   bytes_ = 0;
   segments_ = 0;
@@ -59,7 +59,7 @@ void SendRun::begin(std::byte* block, const roce::Path& path, uint32_t slot, con
   left_ = 0;
 }
 
-void SendRun::set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port) {
+void SendRun::set_path(const roce::Path& path, SendSocket& socket, uint16_t destination_port) {
   path_ = path;
   socket_ = &socket;
   name_ = destination_of(path, destination_port);
@@ -185,6 +185,12 @@ void SendRun::store_icrc(uint32_t index, const roce::IcrcFlow& flow, uint16_t id
   const uint32_t icrc = roce::icrc_of(flow, identification, covered);
   // icrc_of() returns the finished value, icrc_store() takes the state before finishing.
   roce::icrc_store(~icrc, block_ + size_t{index} * segment_bytes_ + covered.size());
+}
+
+void SendRun::follow_port() {
+  flow_.source_port = socket_->port;
+  icrc_prefix_ = roce::icrc_begin(flow_, segment_bytes_, 0);
+  for (uint32_t i = 0; i < segments_; ++i) store_icrc(i, flow_, static_cast<uint16_t>(i));
 }
 
 void SendRun::describe_packet(uint32_t index, msghdr& message, iovec& data) {

@@ -53,7 +53,7 @@ class SendRun {
 
   // Begins an empty run in `block`, for at most `max_segments` packets of `packet_bytes` each. REQUIRES:
   // packet_bytes <= kMaxBytes, and `block` has kBlockBytes and lives until the next begin()
-  void begin(std::byte* block, const roce::Path& path, uint32_t slot, const SendSocket& socket,
+  void begin(std::byte* block, const roce::Path& path, uint32_t slot, SendSocket& socket,
              uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments);
 
   bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
@@ -124,10 +124,17 @@ class SendRun {
     if (!is_ipv4()) name_.ipv6.sin6_flowinfo = 0;
   }
 
+  // Whether the socket has another source port than when the run began (SendSockets::renew()).
+  bool has_old_port() const { return flow_.source_port != socket_->port; }
+  // Writes the ICRCs for the socket's present source port. REQUIRES: the run is not empty
+  void follow_port();
+
   const roce::Path& path() const { return path_; }
-  int fd() const { return fragments_ != nullptr ? fragments_->socket().fd.get() : whole_fd(); }
+  // Returns the socket by which the run leaves.
+  SendSocket& socket() const { return fragments_ != nullptr ? fragments_->socket() : *socket_; }
+  int fd() const { return socket().fd.get(); }
   // Returns the socket for packets that must not be fragmented.
-  int whole_fd() const { return socket_->fd.get(); }
+  SendSocket& whole_socket() const { return *socket_; }
   uint32_t bytes() const { return bytes_; }
   uint32_t segments() const { return segments_; }
   uint32_t segment_bytes() const { return segment_bytes_; }
@@ -135,7 +142,7 @@ class SendRun {
   bool is_ipv4() const { return !flow_.ipv6; }
 
  private:
-  void set_path(const roce::Path& path, const SendSocket& socket, uint16_t destination_port);
+  void set_path(const roce::Path& path, SendSocket& socket, uint16_t destination_port);
   uint32_t icrc_prefix(uint32_t packet_bytes) const;
   void write_controls();
   void write_source(ControlWriter& writer) const;
@@ -158,7 +165,7 @@ class SendRun {
   FragmentSocket* fragments_ = nullptr;
   uint32_t left_ = 0;
   uint32_t slot_ = 0;
-  const SendSocket* socket_ = nullptr;
+  SendSocket* socket_ = nullptr;
   roce::Path path_;
   roce::IcrcFlow flow_;
   SocketAddress name_{};

@@ -186,8 +186,34 @@ Result<std::unique_ptr<SendSocket>> share_receive_socket(int receive_socket, uin
 SendSockets::SendSockets(uint32_t send_buffer_bytes)
     : send_buffer_bytes_(send_buffer_bytes), max_(descriptor_share()) {}
 
-const SendSocket* SendSockets::make(const roce::Path& path, uint32_t slot) {
-  std::vector<const SendSocket*>& made = made_[path.source.is_ipv4() ? 0 : 1];
+namespace {
+
+// A path with the socket's source and device.
+roce::Path path_of(const SendSocket& socket) {
+  roce::Path path;
+  path.source = path.destination = socket.source;
+  path.interface_index = socket.interface_index;
+  return path;
+}
+
+// Makes `socket` send by the kernel's socket of `fresh`.
+void take_over(SendSocket& socket, SendSocket& fresh) {
+  socket.fd = std::move(fresh.fd);
+  socket.port = fresh.port;
+  socket.bound_to_interface = fresh.bound_to_interface;
+  socket.latest = {};
+}
+
+}  // namespace
+
+bool SendSockets::renew(SendSocket& socket) const {
+  const auto fresh = open_send_socket(path_of(socket), send_buffer_bytes_);
+  if (fresh) take_over(socket, **fresh);
+  return fresh.has_value();
+}
+
+SendSocket* SendSockets::make(const roce::Path& path, uint32_t slot) {
+  std::vector<SendSocket*>& made = made_[path.source.is_ipv4() ? 0 : 1];
   if (made.size() < max_) {
     try {
       made.reserve(made.size() + 1);
@@ -218,6 +244,14 @@ Result<std::unique_ptr<FragmentSocket>> FragmentSocket::open(const roce::Path& p
     if (connect(fd, &own.generic, own.length()) != 0) return fail(errno);
   }
   return std::unique_ptr<FragmentSocket>(new FragmentSocket(std::move(*socket)));
+}
+
+bool FragmentSocket::renew(uint32_t send_buffer_bytes) {
+  const auto fresh = open(path_of(*socket_), send_buffer_bytes);
+  if (!fresh) return false;
+  take_over(*socket_, *(*fresh)->socket_);
+  is_known_ = false;  // the new socket counts from another number
+  return true;
 }
 
 PathMtu::PathMtu(const roce::Path& path) : ipv6_(!path.source.is_ipv4()) {

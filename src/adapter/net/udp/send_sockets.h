@@ -28,6 +28,9 @@ struct SendSocket {
   uint32_t interface_index = 0;
   bool bound_to_interface = false;   // also true if the paths name no device
   std::unique_ptr<SendSocket> next;  // another socket for the same destination slot
+  // The path of the packets that the kernel accepted last. If the socket stays full because of packets that
+  // wait for a neighbour, it is their path: the socket has accepted nothing since.
+  roce::Path latest;
 };
 
 // Opens a socket that is bound to the path's source and device and to a random RoCEv2 source port (0xC000 to
@@ -53,20 +56,25 @@ class SendSockets {
   // Returns a socket for the path's source and the slot. If the maximum number is open, or no more can be
   // opened, returns another socket of the path's address family. Packets that GRO then merges wrongly are
   // lost at the receiver and sent again. Returns null if the family has no socket.
-  const SendSocket* get(const roce::Path& path, uint32_t slot) {
-    for (const SendSocket* socket = by_slot_[slot].get(); socket != nullptr; socket = socket->next.get()) {
+  SendSocket* get(const roce::Path& path, uint32_t slot) {
+    for (SendSocket* socket = by_slot_[slot].get(); socket != nullptr; socket = socket->next.get()) {
       if (socket->is_for(path)) return socket;
     }
     return make(path, slot);
   }
 
+  // Replaces the kernel's socket in `socket` by a new one, whose buffer is empty and whose source port is
+  // another. The kernel still sends what it has accepted. Returns false, without an effect, if no socket can
+  // be opened.
+  bool renew(SendSocket& socket) const;
+
  private:
-  const SendSocket* make(const roce::Path& path, uint32_t slot);
+  SendSocket* make(const roce::Path& path, uint32_t slot);
 
   uint32_t send_buffer_bytes_;
   size_t max_;  // sockets per family: an eighth of RLIMIT_NOFILE, which leaves descriptors to the application
   std::array<std::unique_ptr<SendSocket>, roce::Qpn::kSlots> by_slot_;
-  std::array<std::vector<const SendSocket*>, 2> made_;  // by family: IPv4, IPv6
+  std::array<std::vector<SendSocket*>, 2> made_;  // by family: IPv4, IPv6
 };
 
 // A socket of this process to which an IPv4 socket sends datagrams, so as to learn their identifications. It
@@ -113,8 +121,10 @@ class FragmentSocket {
   // Opens a socket for paths with the source address and the network device of `path`.
   static Result<std::unique_ptr<FragmentSocket>> open(const roce::Path& path, uint32_t send_buffer_bytes);
 
-  const SendSocket& socket() const { return *socket_; }
+  SendSocket& socket() const { return *socket_; }
   bool is_for(const roce::Path& path) const { return socket_->is_for(path); }
+  // As SendSockets::renew().
+  bool renew(uint32_t send_buffer_bytes);
 
   // Returns the identification that the next datagram will have (IPv4), or nullopt if it is unknown. If it is
   // unknown, first tries to learn it, and waits at most 20 ms for each probe datagram. After three failures

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <new>
 #include <optional>
 
@@ -19,6 +20,10 @@ using transport::SendStatus;
 using transport::TrainSent;
 
 namespace {
+
+// Interval between two searches for silent neighbours while sockets stay full for another reason, as on a
+// slow link. A search takes 20 us for each socket and sends a datagram, so it must be rare.
+constexpr Duration kLookInterval = std::chrono::milliseconds(10);
 
 void say_once_that_packets_are_cut(const roce::Path& path, uint32_t packet_bytes) {
   static std::atomic<bool> said{false};
@@ -83,7 +88,7 @@ TrainSent Sender::send_train(const PacketTrain& train) {
 
 Sender::Place Sender::place_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more) {
   if (SendRun* const run = run_for(path, slot, packet_bytes, more)) return {run, SendStatus::kSent};
-  const SendSocket* const socket = socket_for(path, slot);
+  SendSocket* const socket = socket_for(path, slot);
   if (socket == nullptr || packet_bytes > SendRun::kMaxBytes) return {nullptr, SendStatus::kSent};
   return {begin_run(path, slot, *socket, packet_bytes, more), SendStatus::kBusy};
 }
@@ -99,15 +104,15 @@ SendRun* Sender::run_for(const roce::Path& path, uint32_t slot, uint32_t packet_
 }
 
 // The socket for packets of this path; null: they cannot leave.
-const SendSocket* Sender::socket_for(const roce::Path& path, uint32_t slot) {
+SendSocket* Sender::socket_for(const roce::Path& path, uint32_t slot) {
   if (path.source.is_ipv4() != path.destination.is_ipv4()) return nullptr;
   if (management_ != nullptr && (slot == 0 || path.destination.is_multicast())) return management_.get();
   return sockets_.get(path, slot);
 }
 
 // Begins a new run. Null: none is free, even after flushing.
-SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket,
-                           uint32_t packet_bytes, bool more) {
+SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, SendSocket& socket, uint32_t packet_bytes,
+                           bool more) {
   if (free_count_ == 0) flush();
   if (free_count_ == 0) return nullptr;
   const uint8_t index = free_[--free_count_];
@@ -138,6 +143,10 @@ bool Sender::pin_block(const SendRun& run, const PacketTrain& train) {
 }
 
 bool Sender::flush() {
+  return send_staged() || (replace_sockets() && send_staged());
+}
+
+bool Sender::send_staged() {
   blocked_fd_ = -1;
   uint32_t kept = 0;
   for (uint32_t first = 0; first < staged_count_;) {
@@ -159,6 +168,32 @@ bool Sender::is_blocked(int fd, uint32_t kept) const {
                      [&](uint8_t index) { return runs_[index].fd() == fd; });
 }
 
+// Replaces the sockets of staged runs that silent neighbours have filled. True: there was one, so that runs
+// can leave.
+bool Sender::replace_sockets() {
+  const TimePoint now = MonotonicClock::now();
+  if (now < next_look_) return false;
+  bool any = false;
+  for (uint32_t i = 0; i < staged_count_; ++i) {
+    SendRun& run = runs_[staged_[i]];
+    if (&run.socket() != management_.get() && !is_blocked(run.fd(), i)) any |= replace_socket(run);
+  }
+  for (uint32_t i = 0; i < staged_count_; ++i) {
+    if (SendRun& run = runs_[staged_[i]]; run.has_old_port()) run.follow_port();
+  }
+  if (!any) next_look_ = now + kLookInterval;
+  return any;
+}
+
+bool Sender::replace_socket(SendRun& run) try {
+  SendSocket& socket = run.socket();
+  if (socket.latest.destination.is_zero() || !waits_for_neighbour(socket.latest)) return false;
+  return run.fragments() != nullptr ? run.fragments()->renew(options_.send_buffer_bytes)
+                                    : sockets_.renew(socket);
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 // Sends staged runs of one socket; returns the first that must wait.
 uint32_t Sender::transmit(uint32_t first, uint32_t end) {
   while (first < end) {
@@ -169,6 +204,8 @@ uint32_t Sender::transmit(uint32_t first, uint32_t end) {
     }
     const int sent = submit(first, end);
     if (sent > 0) {
+      const SendRun& last = runs_[staged_[first + static_cast<uint32_t>(sent) - 1]];
+      last.socket().latest = last.path();
       for (const uint32_t past = first + static_cast<uint32_t>(sent); first < past; ++first) {
         counters_.sent_packets += runs_[staged_[first]].segments();
         counters_.sent_bytes += runs_[staged_[first]].bytes();
@@ -228,6 +265,7 @@ bool Sender::send_singly(SendRun& run) {
     const int sent = submit_singly(run, next);
     if (sent > 0) {
       first_sent |= next == 0;
+      run.socket().latest = run.path();
       next += static_cast<uint32_t>(sent);
       continue;
     }
@@ -291,11 +329,13 @@ bool Sender::fragment(SendRun& run) {
 bool Sender::send_shorter_last(SendRun& run) {
   iovec data;
   run.describe_single(run.segments() - 1, messages_[0].msg_hdr, data);
-  const ssize_t sent = system_calls::sendmsg(run.whole_fd(), &messages_[0].msg_hdr, MSG_DONTWAIT);
+  const ssize_t sent =
+      system_calls::sendmsg(run.whole_socket().fd.get(), &messages_[0].msg_hdr, MSG_DONTWAIT);
   if (sent < 0 && errno == EMSGSIZE) return false;
   if (sent < 0) {
     ++counters_.send_errors;
   } else {
+    run.whole_socket().latest = run.path();
     ++counters_.sent_packets;
     counters_.sent_bytes += data.iov_len;
   }
@@ -319,6 +359,7 @@ bool Sender::send_fragmented(SendRun& run) {
     }
     const int sent = system_calls::sendmmsg(run.fd(), messages_.data(), count, MSG_DONTWAIT);
     if (sent > 0) {
+      socket.socket().latest = run.path();
       socket.note_sent(static_cast<uint32_t>(sent));
       run.note_left(static_cast<uint32_t>(sent));
       counters_.sent_packets += static_cast<uint32_t>(sent);

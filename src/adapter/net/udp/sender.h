@@ -14,6 +14,7 @@
 #include "adapter/net/udp/send_sockets.h"
 #include "adapter/net/udp/splice_pipe.h"
 #include "adapter/net/udp/udp_port.h"
+#include "base/time.h"
 
 namespace verbena::net {
 
@@ -25,6 +26,11 @@ namespace verbena::net {
 // is free. A run in a pool's block is sent without a copy (SplicePipe) if the QPs that sent its packets keep
 // the block unchanged. Several runs can be open, one per path and slot. A full run is sent at once, so that
 // the receiver processes it while the next run is filled. One thread at a time.
+//
+// Packets to a neighbour that answers no ARP wait in the kernel for seconds and fill the buffer of their
+// socket, which packets to other destinations need. The Sender replaces this socket by a new one, so that
+// nobody waits for a host that does not answer. The kernel limits what it keeps: the bytes for each
+// neighbour, and the number of neighbours.
 class Sender {
  public:
   // The socket `management` sends packets to slot 0 and to multicast groups
@@ -53,8 +59,8 @@ class Sender {
   };
   Place place_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
   SendRun* run_for(const roce::Path& path, uint32_t slot, uint32_t packet_bytes, bool more);
-  const SendSocket* socket_for(const roce::Path& path, uint32_t slot);
-  SendRun* begin_run(const roce::Path& path, uint32_t slot, const SendSocket& socket, uint32_t packet_bytes,
+  SendSocket* socket_for(const roce::Path& path, uint32_t slot);
+  SendRun* begin_run(const roce::Path& path, uint32_t slot, SendSocket& socket, uint32_t packet_bytes,
                      bool more);
   std::byte* block_for(uint8_t run, bool more);
   bool pin_block(const SendRun& run, const transport::PacketTrain& train);
@@ -65,7 +71,10 @@ class Sender {
   // Drops the newest run, whose first packet could not be read.
   void drop_newest() { release(staged_[--staged_count_]); }
 
+  bool send_staged();
   bool is_blocked(int fd, uint32_t kept) const;
+  bool replace_sockets();
+  bool replace_socket(SendRun& run);
   uint32_t transmit(uint32_t first, uint32_t end);
   int submit(uint32_t first, uint32_t end);
   bool recover(SendRun& run, int error);
@@ -95,6 +104,7 @@ class Sender {
   std::array<uint8_t, kRuns> staged_{};  // indexes of runs with packets, oldest first
   uint32_t staged_count_ = 0;
   int blocked_fd_ = -1;
+  TimePoint next_look_{};  // when replace_sockets() may ask the kernel again
   std::array<mmsghdr, kRuns> messages_{};
 
   // Destinations to which the kernel refused super-packets but not single packets.
