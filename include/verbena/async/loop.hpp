@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -54,7 +55,10 @@ class loop {
   explicit loop(loop_options options = {}) : options_(options), epoll_(make_epoll()), alarm_(epoll_) {}
   loop(const loop&) = delete;
   loop& operator=(const loop&) = delete;
-  ~loop() { spawned_.clear(); }
+  ~loop() {
+    spawned_.clear();
+    services_.clear();
+  }
 
   // Runs the coroutine to its end, beside all others of the loop. Returns its result, or throws its
   // exception.
@@ -117,6 +121,15 @@ class loop {
   void wake(detail::waiter& one) { ready_.push_back(one); }
   detail::timers& timers() { return timers_; }
   time_point now() const { return options_.now(); }
+  // Returns the loop's object of this class, which the first call makes from the loop. Services keep what
+  // coroutines share, such as completion queues. They end with the loop, after its coroutines.
+  template <class Service>
+  Service& service() {
+    static constexpr char kKey = 0;  // its address stands for the class
+    auto& found = services_[&kKey];
+    if (!found) found = std::make_shared<Service>(*this);
+    return *static_cast<Service*>(found.get());
+  }
   // Polls the source until remove(). REQUIRES: the source lives that long
   void add(event_source& source) {
     watch(epoll_, source.fd());
@@ -241,6 +254,7 @@ class loop {
   detail::timers timers_;
   detail::list<detail::waiter> ready_, now_;
   std::vector<event_source*> sources_;
+  std::map<const void*, std::shared_ptr<void>> services_;
   std::vector<std::unique_ptr<spawned>> spawned_;
   bool has_ended_ = false;  // one of spawned_ has
 };

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <rdma/rdma_cma.h>
+#include <verbena/async/loop.hpp>
+#include <verbena/cm/connection_state.hpp>
+#include <verbena/cm/identifier.hpp>
+#include <verbena/cm/lease.hpp>
+#include <verbena/result.hpp>
+
+// Connections by name, messages and remote memory, with coroutines:
+//
+//   task<> echo(connection c) {
+//     while (buffer m = co_await c.receive()) co_await c.send(std::move(m));
+//   }
+//
+// An operation begins when it is called, and ends when it is awaited: two may be under way before the first
+// is awaited. It takes its buffer, which so cannot be touched meanwhile. A failure throws verbena::exception.
+namespace verbena {
+
+namespace detail {
+
+// A handle of a connection's state.
+class state_handle {
+ public:
+  state_handle() = default;
+  explicit state_handle(connection_state& state) : state_(&state) { state_->add_reference(); }
+  state_handle(const state_handle& other) : state_(other.state_) {
+    if (state_ != nullptr) state_->add_reference();
+  }
+  state_handle(state_handle&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  state_handle& operator=(state_handle other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~state_handle() {
+    if (state_ != nullptr) state_->drop_reference();
+  }
+  connection_state* operator->() const { return state_; }
+  connection_state& operator*() const { return *state_; }
+  explicit operator bool() const { return state_ != nullptr; }
+
+ private:
+  connection_state* state_ = nullptr;
+};
+
+// Waits in a list, unless it is ready already. Whoever wakes it has made it ready.
+template <class IsReady>
+struct list_awaiter {
+  list<waiter>& all;
+  IsReady is_ready;
+  waiter waiting{};
+  bool await_ready() const { return is_ready(); }
+  void await_suspend(std::coroutine_handle<> coroutine) {
+    waiting.suspend(coroutine);
+    all.push_back(waiting);
+  }
+  void await_resume() const {}
+};
+template <class IsReady>
+list_awaiter<IsReady> wait_in(list<waiter>& all, IsReady is_ready) {
+  return {all, std::move(is_ready)};
+}
+
+}  // namespace detail
+
+// An operation that is under way. Awaiting it returns its result, or throws exception. Destroying it forgets
+// the result; the operation goes on, and keeps its buffer until its end.
+template <class T>
+class [[nodiscard]] pending {
+ public:
+  pending(detail::state_handle state, detail::operation& one) : state_(std::move(state)), operation_(&one) {}
+  pending(pending&& other) noexcept
+      : state_(std::move(other.state_)), operation_(std::exchange(other.operation_, nullptr)) {}
+  pending& operator=(pending&&) = delete;
+  ~pending() {
+    if (operation_ != nullptr) state_->abandon(*operation_);
+  }
+
+  // Fails with ETIMEDOUT if the operation has not ended within this time. The adapter may still use its
+  // buffer then, so the connection ends with it.
+  pending within(loop& io, duration time) && {
+    state_->limit(*operation_, io.now() + time);
+    return std::move(*this);
+  }
+
+  bool await_ready() const { return operation_->is_done; }
+  void await_suspend(std::coroutine_handle<> coroutine) { operation_->waiting.suspend(coroutine); }
+  T await_resume() {
+    if (operation_->failure) throw exception(*operation_->failure);
+    if constexpr (std::is_void_v<T>) {
+      return;
+    } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+      std::uint64_t value;
+      std::memcpy(&value, operation_->held.data(), sizeof value);
+      return value;
+    } else {
+      return T(std::move(operation_->held));
+    }
+  }
+
+ private:
+  detail::state_handle state_;
+  detail::operation* operation_;
+};
+
+// Memory of this end that the peer may read, write and change by atomics: a T, zeroed. Ends the peer's access
+// when it is destroyed.
+template <class T>
+class shared {
+ public:
+  explicit shared(region memory) : memory_(std::move(memory)) {}
+  T& operator*() const { return memory_.template as<T>()[0]; }
+  T* operator->() const { return &**this; }
+  verbena::remote<T> remote() const { return {memory_.remote().first(sizeof(T))}; }
+
+ private:
+  static_assert(std::is_trivially_copyable_v<T>);
+  region memory_;
+};
+
+// A reliable connection. Belongs to its loop's thread. Destroying it disconnects.
+class connection {
+ public:
+  explicit connection(detail::state_handle state) : state_(std::move(state)) {}
+  connection(connection&&) noexcept = default;
+  connection& operator=(connection&& other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~connection() {
+    if (state_) state_->disconnect();
+  }
+
+  // ---- messages
+
+  // Returns an empty buffer of registered memory, to fill and send.
+  buffer make_buffer(std::size_t size) { return state_->buffers().take_buffer(size); }
+
+  // Sends a message. It has arrived in a buffer of the peer when the operation ends. Fails with EMSGSIZE if
+  // the peer's buffers are shorter.
+  pending<void> send(buffer message) {
+    detail::operation& one = state_->make_operation("SEND");
+    one.is_send = true;
+    one.piece = message.memory().get();
+    one.held = std::move(message);
+    const bool fits = one.piece.length <= state_->peer_message_size();
+    return begin<void>(one, fits ? std::nullopt : std::optional(error("SEND", EMSGSIZE, {}, kTooLong)));
+  }
+  // Copies the bytes, and sends the copy.
+  pending<void> send(std::span<const std::byte> bytes) {
+    buffer copy = make_buffer(bytes.size());
+    if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
+    return send(std::move(copy));
+  }
+  pending<void> send(std::string_view text) { return send(std::as_bytes(std::span(text))); }
+  template <class T>
+  requires(std::is_trivially_copyable_v<T>) pending<void> send_value(const T& value) {
+    return send(std::as_bytes(std::span(&value, 1)));
+  }
+
+  // Returns the next message. Returns an empty buffer, which is false, when the peer has disconnected.
+  task<buffer> receive() {
+    const detail::state_handle kept = state_;
+    const auto is_ready = [&] { return kept->has_message() || kept->is_at_end(); };
+    while (!is_ready()) co_await detail::wait_in(kept->receiving, is_ready);
+    buffer message = kept->take_message();
+    if (!message && kept->failure()) throw exception(*kept->failure());
+    co_return message;
+  }
+  // Fails with EPROTO if the message has another length than a T.
+  template <class T>
+  requires(std::is_trivially_copyable_v<T>) task<T> receive_value() {
+    const buffer message = co_await receive();
+    if (!message) throw exception(error("receive a value", ECONNRESET, {}, "the peer has disconnected"));
+    if (message.size() != sizeof(T))
+      throw exception(error("receive a value", EPROTO, {}, "its length is wrong"));
+    T value;
+    std::memcpy(&value, message.data(), sizeof value);
+    co_return value;
+  }
+
+  // ---- remote memory
+
+  // Makes a T that the peer may reach: send it shared::remote().
+  template <class T>
+  shared<T> share() {
+    return shared<T>(
+        state_->domain()
+            .allocate(sizeof(T), access::remote_read | access::remote_write | access::remote_atomic)
+            .value());
+  }
+  // Reads the peer's memory into a buffer.
+  template <class T>
+  pending<lease<T>> read(const remote<T>& from) {
+    return one_sided<lease<T>>("RDMA READ", IBV_WR_RDMA_READ, make_buffer(sizeof(T)), from.memory);
+  }
+  pending<buffer> read(const remote_slice& from) {
+    return one_sided<buffer>("RDMA READ", IBV_WR_RDMA_READ, make_buffer(from.size), from);
+  }
+  // Writes to the peer's memory, from its beginning on.
+  template <class T>
+  pending<void> write(const remote<T>& to, const std::type_identity_t<T>& value) {
+    buffer copy = make_buffer(sizeof(T));
+    std::memcpy(copy.data(), &value, sizeof value);
+    return one_sided<void>("RDMA WRITE", IBV_WR_RDMA_WRITE, std::move(copy), to.memory);
+  }
+  pending<void> write(const remote_slice& to, buffer from) {
+    return one_sided<void>("RDMA WRITE", IBV_WR_RDMA_WRITE, std::move(from), to);
+  }
+  // Atomics: return the old value.
+  pending<std::uint64_t> fetch_add(const remote<std::uint64_t>& target, std::uint64_t addend) {
+    return atomic("fetch and add", IBV_WR_ATOMIC_FETCH_AND_ADD, target, addend, 0);
+  }
+  // Stores `desired` if the old value is `expected`.
+  pending<std::uint64_t> compare_exchange(const remote<std::uint64_t>& target, std::uint64_t expected,
+                                          std::uint64_t desired) {
+    return atomic("compare and swap", IBV_WR_ATOMIC_CMP_AND_SWP, target, expected, desired);
+  }
+
+  // ---- ending
+
+  // Waits for the operations under way, disconnects, and waits until the adapter has no buffers any more.
+  task<> close() {
+    const detail::state_handle kept = state_;
+    co_await detail::wait_in(kept->draining, [&] { return kept->is_idle(); });
+    kept->disconnect();
+    co_await detail::wait_in(kept->draining, [&] { return kept->is_drained(); });
+  }
+  bool is_open() const { return state_->is_open(); }
+  // Why the connection has ended, or nothing if it is open or was closed in order.
+  std::optional<error> failure() const { return state_->failure(); }
+
+ private:
+  static constexpr const char* kTooLong =
+      "the message is longer than the peer's connection_options::message_size";
+
+  template <class T>
+  pending<T> begin(detail::operation& one, std::optional<error> failure = std::nullopt) {
+    pending<T> begun(state_, one);
+    if (failure) {
+      state_->end(one, std::move(failure));
+    } else {
+      state_->submit(one);
+    }
+    return begun;
+  }
+  template <class T>
+  pending<T> one_sided(const char* tried, ibv_wr_opcode opcode, buffer memory, const remote_slice& there) {
+    detail::operation& one = state_->make_operation(tried);
+    one.request.opcode = opcode;
+    one.request.wr.rdma = {there.address, there.rkey};
+    one.piece = memory.memory().get();
+    one.held = std::move(memory);
+    const bool fits = one.piece.length <= there.size;
+    return begin<T>(
+        one, fits ? std::nullopt : std::optional(error(tried, EMSGSIZE, {}, "the peer's memory is shorter")));
+  }
+  pending<std::uint64_t> atomic(const char* tried, ibv_wr_opcode opcode, const remote<std::uint64_t>& target,
+                                std::uint64_t first, std::uint64_t second) {
+    detail::operation& one = state_->make_operation(tried);
+    one.held = make_buffer(sizeof(std::uint64_t));
+    one.request.opcode = opcode;
+    one.request.wr.atomic = {target.memory.address, first, second, target.memory.rkey};
+    one.piece = one.held.memory().get();
+    return begin<std::uint64_t>(one);
+  }
+
+  detail::state_handle state_;
+};
+
+// Connects to "host:port". Throws exception: ECONNREFUSED, ETIMEDOUT, or what resolving the name said. A name
+// server that is slow blocks the loop's thread.
+inline task<connection> connect(loop& io, std::string where, connection_options options = {}) {
+  const detail::addresses found = detail::look_up(where, false);
+  const detail::state_handle state(*new detail::connection_state(io, options));
+  connection made{state};
+  state->connect(found->ai_addr);
+  co_await detail::wait_in(state->opening, [&] { return !state->is_opening(); });
+  if (!state->is_open()) {
+    throw exception(
+        state->failure().value_or(error("connect", ECONNRESET, where, "the peer has disconnected")));
+  }
+  co_return made;
+}
+
+// Accepts connections at an address. Belongs to its loop's thread.
+class listener {
+ public:
+  listener(loop& io, std::string_view where, const connection_options& options = {})
+      : core_(std::make_unique<core>(io, where, options)) {}
+
+  // Returns the next connection whose handshake has ended. Handshakes go on meanwhile, side by side, so that
+  // a slow peer keeps nobody waiting.
+  task<connection> accept() {
+    core& own = *core_;
+    while (own.ready.empty()) co_await detail::wait_in(own.accepting, [&] { return !own.ready.empty(); });
+    connection next(std::move(own.ready.front()));
+    own.ready.pop_front();
+    co_return next;
+  }
+  // The port, which the kernel chose if `where` said 0.
+  std::uint16_t port() const { return be16toh(rdma_get_src_port(core_->id.get())); }
+
+ private:
+  static constexpr int kBacklog = 1024;
+
+  struct core final : detail::cm_handler {
+    core(loop& where, std::string_view address, const connection_options& wanted)
+        : io(where), options(wanted), id(where.service<detail::cm_service>(), *this) {
+      const detail::addresses found = detail::look_up(address, true);
+      if (rdma_bind_addr(id.get(), found->ai_addr) != 0 || rdma_listen(id.get(), kBacklog) != 0)
+        throw exception(error("listen at", errno, address));
+    }
+    ~core() override { *is_there = false; }
+
+    void on_event(const detail::cm_event& event) override {
+      if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
+      auto* const state = new detail::connection_state(io, options);
+      const detail::state_handle kept(*state);
+      state->accept(event.id, event, [this, there = is_there](detail::connection_state& opened) {
+        if (!*there) return opened.disconnect();
+        if (!opened.is_open()) return;
+        ready.emplace_back(detail::state_handle(opened));
+        if (!accepting.empty()) io.wake(accepting.front());
+      });
+    }
+
+    loop& io;
+    const connection_options options;
+    detail::cm_identifier id;
+    std::deque<connection> ready;
+    detail::list<detail::waiter> accepting;
+    std::shared_ptr<bool> is_there = std::make_shared<bool>(true);  // handshakes may outlive the listener
+  };
+
+  std::unique_ptr<core> core_;
+};
+
+}  // namespace verbena

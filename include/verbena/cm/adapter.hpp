@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <verbena/async/loop.hpp>
+#include <verbena/cm/lease.hpp>
+#include <verbena/result.hpp>
+#include <verbena/verbs.hpp>
+
+// The objects that all connections of a loop share: protection domains, completion queues, buffers.
+namespace verbena::detail {
+
+// Receives the completion of a work request that was posted with its address as the number.
+class completion_target {
+ public:
+  virtual void on_completion(const ibv_wc& done) = 0;
+  std::uint64_t id() { return reinterpret_cast<std::uintptr_t>(this); }
+
+ protected:
+  ~completion_target() = default;
+};
+
+// A completion queue that a loop polls. Hands each completion to its target.
+class cq_source final : public event_source {
+ public:
+  cq_source(loop& io, ibv_context* device, std::uint32_t entries)
+      : io_(io), channel_(make_channel(device)), queue_(make_cq(device, entries, channel_)), room_(entries) {
+    io_.add(*this);
+  }
+  ~cq_source() override { io_.remove(*this); }
+
+  const cq& queue() const { return queue_; }
+  // Take and give back room for the completions of a queue pair.
+  bool take_room(std::uint32_t entries) {
+    if (entries > room_) return false;
+    room_ -= entries;
+    return true;
+  }
+  void give_room(std::uint32_t entries) { room_ += entries; }
+
+  bool poll() override {
+    const auto taken = queue_.poll<32>();
+    for (const completion& each : taken) {
+      reinterpret_cast<completion_target*>(each.id())->on_completion(each.get());
+    }
+    return !taken.empty();
+  }
+  bool arm() override {
+    while (channel_.wait()) {
+    }
+    return queue_.arm() && !poll();
+  }
+  int fd() const override { return channel_.fd(); }
+
+ private:
+  static completion_channel make_channel(ibv_context* device) {
+    ibv_comp_channel* const made = ibv_create_comp_channel(device);
+    if (made == nullptr) throw exception(failure(device, "make a completion channel on", errno));
+    ::fcntl(made->fd, F_SETFL, ::fcntl(made->fd, F_GETFL) | O_NONBLOCK);
+    return completion_channel(own(made, ibv_destroy_comp_channel));
+  }
+  static cq make_cq(ibv_context* device, std::uint32_t entries, const completion_channel& channel) {
+    ibv_cq* const made = ibv_create_cq(device, static_cast<int>(entries), nullptr, channel.get(), 0);
+    if (made == nullptr) throw exception(failure(device, "make a completion queue on", errno));
+    return cq(own(made, ibv_destroy_cq, channel.handle()));
+  }
+
+  loop& io_;
+  completion_channel channel_;
+  cq queue_;
+  std::uint32_t room_;
+};
+
+// Registered memory in blocks of powers of two, which are used again. Grows, and shrinks only at its end.
+// Peers have no access to it: one remote key would open all blocks of a region.
+class buffer_pool final : public block_owner {
+ public:
+  explicit buffer_pool(const pd& domain) : domain_(domain) {}
+
+  // Returns a block of `size` bytes. Throws exception if there is no memory.
+  slice take(std::size_t size) {
+    const unsigned wanted = class_of(size);
+    std::vector<slice>& blocks = free_[wanted];
+    if (blocks.empty()) grow(std::size_t{1} << wanted, blocks);
+    const slice taken = blocks.back();
+    blocks.pop_back();
+    return taken.first(size);
+  }
+  buffer take_buffer(std::size_t size) { return {take(size), *this}; }
+  void give_back(const slice& taken) override {
+    const unsigned its = class_of(taken.size());
+    free_[its].push_back(slice({taken.data(), std::size_t{1} << its}, taken.lkey()));
+  }
+
+ private:
+  static constexpr std::size_t kLeastBlock = 64;
+  static constexpr std::size_t kLeastRegion = std::size_t{64} << 10;
+  static unsigned class_of(std::size_t size) {
+    return static_cast<unsigned>(std::bit_width(std::max(size, kLeastBlock) - 1));
+  }
+  void grow(std::size_t bytes, std::vector<slice>& blocks) {
+    regions_.push_back(domain_.allocate(std::max(bytes, kLeastRegion)).value());
+    const region& added = regions_.back();
+    for (std::size_t at = 0; at + bytes <= added.size(); at += bytes) blocks.push_back(added.part(at, bytes));
+  }
+
+  const pd& domain_;
+  std::vector<region> regions_;
+  std::map<unsigned, std::vector<slice>> free_;
+};
+
+// A device of a loop. Connections share its protection domain, so that memory registered once serves all.
+class adapter {
+ public:
+  adapter(loop& io, ibv_context* device)
+      : io_(io), device_(device), domain_(make_pd(device)), buffers_(domain_) {}
+
+  const pd& domain() const { return domain_; }
+  buffer_pool& buffers() { return buffers_; }
+  // Returns a completion queue with room for that many completions, and takes the room.
+  cq_source& queue_for(std::uint32_t entries) {
+    for (const auto& each : queues_) {
+      if (each->take_room(entries)) return *each;
+    }
+    queues_.push_back(std::make_unique<cq_source>(io_, device_, std::max(entries, kEntries)));
+    queues_.back()->take_room(entries);
+    return *queues_.back();
+  }
+
+ private:
+  static constexpr std::uint32_t kEntries = 4096;
+  static pd make_pd(ibv_context* device) {
+    ibv_pd* const made = ibv_alloc_pd(device);
+    if (made == nullptr) throw exception(failure(device, "make a protection domain on", errno));
+    return pd(own(made, ibv_dealloc_pd));
+  }
+
+  loop& io_;
+  ibv_context* device_;
+  pd domain_;
+  buffer_pool buffers_;
+  std::vector<std::unique_ptr<cq_source>> queues_;
+};
+
+}  // namespace verbena::detail

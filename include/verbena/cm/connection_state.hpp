@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <verbena/async/loop.hpp>
+#include <verbena/cm/adapter.hpp>
+#include <verbena/cm/identifier.hpp>
+#include <verbena/cm/lease.hpp>
+#include <verbena/result.hpp>
+
+namespace verbena {
+
+struct connection_options {
+  std::uint32_t message_size = 8192;  // bytes of the longest message that this end receives
+  std::uint32_t receives = 32;        // messages that this end has room for before the program takes them
+  std::uint32_t sends = 64;           // operations that are under way at once; further ones wait
+  duration deadline = std::chrono::seconds(5);  // for connecting
+};
+
+namespace detail {
+
+// Sent by both ends in the private data of connection management: the room for messages that the other end
+// may count on. 12 bytes in network byte order.
+struct hello {
+  static constexpr std::uint32_t kMagic = 0x76726231;  // "vrb1"
+  static constexpr std::size_t kBytes = 12;
+  std::uint32_t credits = 0;
+  std::uint32_t message_size = 0;
+
+  std::array<std::uint32_t, 3> encoded() const {
+    return {htobe32(kMagic), htobe32(credits), htobe32(message_size)};
+  }
+  // Nothing if the peer does not speak this protocol.
+  static std::optional<hello> decoded(std::span<const std::byte> data) {
+    std::array<std::uint32_t, 3> words{};
+    if (data.size() < kBytes) return std::nullopt;
+    std::memcpy(words.data(), data.data(), kBytes);
+    if (be32toh(words[0]) != kMagic) return std::nullopt;
+    return hello{be32toh(words[1]), be32toh(words[2])};
+  }
+};
+
+class connection_state;
+
+// A request for the send queue, from the call to its completion. Its place does not change, because the
+// adapter returns its address. It holds the buffer meanwhile, even if nobody awaits the operation any more.
+class operation final : public completion_target {
+ public:
+  explicit operation(connection_state& owner) : owner_(owner) {}
+  void on_completion(const ibv_wc& done) override;
+
+  connection_state& owner_;
+  ibv_send_wr request{};
+  ibv_sge piece{};
+  buffer held;
+  const char* tried = "";
+  bool is_send = false;    // a SEND, which needs a credit
+  bool is_update = false;  // a SEND that only returns credits, and that nobody awaits
+  bool is_done = false;
+  bool is_abandoned = false;
+  std::optional<error> failure;
+  waiter waiting;
+  timer deadline;
+};
+
+// A receive buffer.
+class receive_slot final : public completion_target {
+ public:
+  receive_slot(connection_state& owner, const slice& memory) : owner_(owner), memory_(memory) {}
+  void on_completion(const ibv_wc& done) override;
+  const slice& memory() const { return memory_; }
+
+ private:
+  connection_state& owner_;
+  slice memory_;
+};
+
+// A connection: its queue pair, its buffers, and the operations under way.
+//
+// Credits: each end tells the other how many messages it has room for, and returns a credit for each buffer
+// that is free again, in the immediate data of its next message or in an empty one. So no SEND meets a
+// missing receive. The last credit is kept for returning credits: otherwise both ends could wait for the
+// other.
+//
+// Lifetime: it counts references of the program's handle, of buffers that the program has, and of requests
+// that the adapter has. Without the handle it disconnects, and ends when the adapter has let go of all
+// buffers.
+class connection_state final : public cm_handler, public block_owner {
+ public:
+  enum class phase : std::uint8_t { opening, open, closing, closed };
+
+  connection_state(loop& io, const connection_options& options) : io_(io), options_(options) {
+    service().live.push_back(*this);
+  }
+  ~connection_state() override {
+    id_ = cm_identifier();  // destroys the queue pair: the adapter is done with the buffers
+    for (receive_slot& each : slots_) adapter_->buffers().give_back(each.memory());
+    if (queue_ != nullptr) queue_->give_room(room_needed());
+  }
+
+  // One connection may send a buffer of another. So its owner has to be there until all requests have ended.
+  void let_go() override {
+    add_reference();
+    phase_ = phase::closed;
+    id_ = cm_identifier();
+    for (operation& each : operations_) each.held = {};
+  }
+
+  void add_reference() { ++references_; }
+  void drop_reference() {
+    if (--references_ == 0) destroy(this);
+  }
+
+  // ---- opening
+
+  // Begins to connect to the address.
+  void connect(const sockaddr* address) {
+    id_ = cm_identifier(service(), *this);
+    begin_opening();
+    if (rdma_resolve_addr(id_.get(), nullptr, const_cast<sockaddr*>(address), milliseconds()) != 0)
+      fail(error("resolve an address", errno));
+  }
+  // Accepts a connection request. Calls `on_open` at the end of the handshake, or at its failure.
+  void accept(rdma_cm_id* request, const cm_event& event, std::function<void(connection_state&)> on_open) {
+    id_ = cm_identifier(request, *this);
+    on_open_ = std::move(on_open);
+    begin_opening();
+    meet(event);
+    if (!prepare()) return;
+    const auto words = own_hello().encoded();
+    rdma_conn_param parameters = parameters_with(words);
+    if (rdma_accept(id_.get(), &parameters) != 0) fail(error("accept a connection", errno));
+  }
+
+  bool is_opening() const { return phase_ == phase::opening; }
+  bool is_open() const { return phase_ == phase::open; }
+  const std::optional<error>& failure() const { return failure_; }
+  list<waiter> opening, receiving, draining;  // coroutines that wait for this connection
+
+  void on_event(const cm_event& event) override {
+    switch (event.type) {
+      case RDMA_CM_EVENT_ADDR_RESOLVED:
+        if (rdma_resolve_route(id_.get(), milliseconds()) != 0) fail(error("resolve a route", errno));
+        return;
+      case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        return request_connection();
+      case RDMA_CM_EVENT_ESTABLISHED:
+        if (!is_opening()) return;
+        if (!on_open_) meet(event);
+        return opened();
+      case RDMA_CM_EVENT_DISCONNECTED:
+        return disconnect();
+      case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+        return;
+      case RDMA_CM_EVENT_REJECTED:
+        return fail(error("connect", ECONNREFUSED, {}, "nothing listens there, or it refused"));
+      default:
+        return fail(error("connect", event.status < 0 ? -event.status : ECONNABORTED, {},
+                          rdma_event_str(event.type)));
+    }
+  }
+
+  // ---- operations
+
+  buffer_pool& buffers() { return adapter_->buffers(); }
+  const pd& domain() const { return adapter_->domain(); }
+  std::uint32_t peer_message_size() const { return peer_.message_size; }
+
+  // Returns an operation to fill in. submit() begins it as soon as there is room; fail_now() ends it.
+  operation& make_operation(const char* tried) {
+    if (free_.empty()) {
+      operations_.emplace_back(*this);
+      free_.push_back(&operations_.back());
+    }
+    operation& taken = *free_.back();
+    free_.pop_back();
+    taken.tried = tried;
+    return taken;
+  }
+  void submit(operation& one) {
+    if (!is_open()) return end(one, failure_ ? *failure_ : error(one.tried, ENOTCONN));
+    waiting_.push_back(&one);
+    flush();
+  }
+  void end(operation& one, std::optional<error> failure) {
+    one.deadline.stop();
+    one.failure = std::move(failure);
+    one.is_done = true;
+    if (one.is_abandoned || one.is_update) return recycle(one);
+    if (one.waiting.is_suspended()) io_.wake(one.waiting);
+  }
+  // The program does not await the operation any more.
+  void abandon(operation& one) {
+    one.waiting.unlink();
+    one.is_abandoned = true;
+    if (one.is_done) recycle(one);
+  }
+  // Lets the operation fail at this time. The adapter may still use its buffer, so the connection ends.
+  void limit(operation& one, time_point when) {
+    if (one.is_done) return;
+    one.deadline.start(io_.timers(), when, [this, &one] {
+      const bool was_posted = std::erase(waiting_, &one) == 0;
+      fail(error(one.tried, ETIMEDOUT, {}, "the deadline has passed, and the connection has ended with it"));
+      if (!was_posted) end(one, failure_);
+    });
+  }
+
+  // ---- receiving
+
+  // Returns the next message, or an empty buffer if there is none now.
+  buffer take_message() {
+    if (received_.empty()) return {};
+    const slice memory = received_.front();
+    received_.pop_front();
+    add_reference();
+    return {memory, *this};
+  }
+  bool has_message() const { return !received_.empty(); }
+  // Whether no further message will come.
+  bool is_at_end() const { return received_.empty() && phase_ != phase::opening && posted_receives_ == 0; }
+  // A message's buffer is free again.
+  void give_back(const slice& memory) override {
+    post_receive(slot_of(memory));
+    return_credits();
+    drop_reference();
+  }
+
+  // ---- ending
+
+  bool is_idle() const { return waiting_.empty() && posted_sends_ == 0; }
+  bool is_drained() const { return posted_sends_ == 0 && posted_receives_ == 0; }
+  void disconnect() {
+    if (phase_ == phase::closing || phase_ == phase::closed) return;
+    const bool was_open = phase_ == phase::open;
+    phase_ = phase::closing;
+    add_reference();
+    // Takes the queue pair to the error state, too: all requests complete.
+    if (id_.get() != nullptr && (!was_open || rdma_disconnect(id_.get()) != 0) && id_->qp != nullptr) {
+      ibv_qp_attr wanted{};
+      wanted.qp_state = IBV_QPS_ERR;
+      ibv_modify_qp(id_->qp, &wanted, IBV_QP_STATE);
+    }
+    while (!waiting_.empty()) {
+      operation& one = *waiting_.front();
+      waiting_.pop_front();
+      end(one, failure_ ? *failure_ : error(one.tried, ENOTCONN));
+    }
+    wake_all(opening);
+    look_whether_drained();
+    drop_reference();
+  }
+  void fail(const error& reason) {
+    if (phase_ == phase::closing || phase_ == phase::closed) return;
+    if (!failure_) failure_ = reason;
+    const auto on_open = std::exchange(on_open_, nullptr);
+    add_reference();
+    disconnect();
+    if (on_open) on_open(*this);
+    drop_reference();
+  }
+
+  // ---- completions
+
+  void on_sent(operation& one, const ibv_wc& done) {
+    --posted_sends_;
+    ++room_;
+    if (done.status == IBV_WC_SUCCESS) {
+      end(one, std::nullopt);
+      flush();
+    } else {
+      const error reason(one.tried, done.status, done.qp_num, done.vendor_err);
+      fail(reason);
+      end(one, done.status == IBV_WC_WR_FLUSH_ERR && failure_ ? *failure_ : reason);
+    }
+    look_whether_drained();
+    drop_reference();
+  }
+  void on_received(receive_slot& slot, const ibv_wc& done) {
+    --posted_receives_;
+    if (done.status != IBV_WC_SUCCESS) {
+      if (done.status != IBV_WC_WR_FLUSH_ERR)
+        fail(error("receive", done.status, done.qp_num, done.vendor_err));
+    } else {
+      take_in(slot, done);
+    }
+    look_whether_drained();
+    drop_reference();
+  }
+
+ private:
+  friend class cm_service;
+  // Not inlined: a compiler that sees the deletion suspects the callers, which hold a reference.
+  [[gnu::noinline]] static void destroy(connection_state* last) { delete last; }
+
+  // Immediate data of a message: the credits that it returns, and whether it is only about credits.
+  static constexpr std::uint32_t kCreditMask = 0xffff;
+  static constexpr std::uint32_t kOnlyCredits = 1U << 16;
+
+  cm_service& service() { return io_.service<cm_service>(); }
+  std::uint32_t room_needed() const { return options_.sends + slot_count(); }
+  // One buffer more than credits, for the message that only returns credits.
+  std::uint32_t slot_count() const { return options_.receives + 1; }
+  int milliseconds() const {
+    return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.deadline).count());
+  }
+  hello own_hello() const { return {slot_count(), options_.message_size}; }
+
+  void begin_opening() {
+    add_reference();  // of the handshake, until it has ended
+    is_shaking_hands_ = true;
+    deadline_.start(io_.timers(), io_.now() + options_.deadline, [this] {
+      fail(error("connect", ETIMEDOUT, {}, "the peer does not answer: is its address right?"));
+    });
+  }
+  void meet(const cm_event& event) {
+    const auto told = hello::decoded(event.private_data());
+    has_credits_ = told.has_value();
+    // A peer that does not speak the protocol is expected to have enough receives.
+    peer_ = told.value_or(hello{~std::uint32_t{0}, ~std::uint32_t{0}});
+    credits_ = peer_.credits;
+  }
+  static rdma_conn_param parameters_with(const std::array<std::uint32_t, 3>& words) {
+    rdma_conn_param parameters{};
+    parameters.private_data = words.data();
+    parameters.private_data_len = static_cast<std::uint8_t>(sizeof words);
+    parameters.responder_resources = parameters.initiator_depth = 16;
+    parameters.retry_count = parameters.rnr_retry_count = 7;
+    return parameters;
+  }
+  void request_connection() {
+    if (!prepare()) return;
+    const auto words = own_hello().encoded();
+    rdma_conn_param parameters = parameters_with(words);
+    if (rdma_connect(id_.get(), &parameters) != 0) fail(error("connect", errno));
+  }
+  // Makes the queue pair and posts the receives. Returns false if that fails.
+  bool prepare() try {
+    adapter_ = &service().adapter_of(id_->verbs);
+    queue_ = &adapter_->queue_for(room_needed());
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = queue_->queue().get();
+    wanted.cap = {options_.sends, slot_count(), 1, 1, 0};
+    wanted.qp_type = IBV_QPT_RC;
+    if (rdma_create_qp(id_.get(), domain().get(), &wanted) != 0) {
+      fail(error("make a queue pair", errno));
+      return false;
+    }
+    room_ = options_.sends;
+    for (std::uint32_t i = 0; i < slot_count(); ++i) {
+      slots_.emplace_back(*this, buffers().take(std::max<std::uint32_t>(options_.message_size, 1)));
+    }
+    for (receive_slot& each : slots_) post_receive(each);
+    returned_ = 0;  // the peer knows of these by the hello
+    return true;
+  } catch (const exception& thrown) {
+    fail(thrown.error());
+    return false;
+  }
+  void opened() {
+    phase_ = phase::open;
+    deadline_.stop();
+    const auto on_open = std::exchange(on_open_, nullptr);
+    if (on_open) on_open(*this);
+    wake_all(opening);
+    end_handshake();
+  }
+  void end_handshake() {
+    if (std::exchange(is_shaking_hands_, false)) drop_reference();
+  }
+
+  // Posts what there is room for, as one chain.
+  void flush() {
+    ibv_send_wr* first = nullptr;
+    ibv_send_wr* last = nullptr;
+    while (!waiting_.empty() && room_ > 0 && may_send(*waiting_.front())) {
+      operation& one = *waiting_.front();
+      waiting_.pop_front();
+      fill(one);
+      --room_;
+      ++posted_sends_;
+      add_reference();
+      (last != nullptr ? last->next : first) = &one.request;
+      last = &one.request;
+    }
+    if (first == nullptr) return;
+    ibv_send_wr* bad = nullptr;
+    const int code = ibv_post_send(id_->qp, first, &bad);
+    for (ibv_send_wr* each = code != 0 ? bad : nullptr; each != nullptr; each = each->next) {
+      ibv_wc failed{};
+      failed.wr_id = each->wr_id;
+      failed.status = IBV_WC_WR_FLUSH_ERR;
+      if (!failure_) failure_ = error("post a work request", code);
+      reinterpret_cast<completion_target*>(each->wr_id)->on_completion(failed);
+    }
+  }
+  bool may_send(const operation& one) const { return !one.is_send || credits_ >= (one.is_update ? 1U : 2U); }
+  void fill(operation& one) {
+    one.request.wr_id = one.id();
+    one.request.next = nullptr;
+    one.request.send_flags = IBV_SEND_SIGNALED;
+    one.request.sg_list = one.piece.length != 0 ? &one.piece : nullptr;
+    one.request.num_sge = one.piece.length != 0 ? 1 : 0;
+    if (!one.is_send) return;
+    one.request.opcode = has_credits_ ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+    if (!has_credits_) return;
+    --credits_;
+    const std::uint32_t returned = std::min(std::exchange(returned_, 0), kCreditMask);
+    one.request.imm_data = htobe32(returned | (one.is_update ? kOnlyCredits : 0));
+  }
+  // Tells the peer of free buffers if it may be waiting for them, and no message of this end tells it.
+  void return_credits() {
+    if (!is_open() || !has_credits_ || returned_ < std::max(slot_count() / 2, 1U) || credits_ < 1 ||
+        room_ == 0)
+      return;
+    operation& one = make_operation("SEND of credits");
+    one.is_send = one.is_update = true;
+    waiting_.push_front(&one);
+    flush();
+  }
+
+  void post_receive(receive_slot& slot) {
+    if ((phase_ != phase::open && phase_ != phase::opening) || id_->qp == nullptr) return;
+    ibv_sge piece = slot.memory().get();
+    ibv_recv_wr request{slot.id(), nullptr, &piece, 1};
+    ibv_recv_wr* bad = nullptr;
+    if (const int code = ibv_post_recv(id_->qp, &request, &bad); code != 0)
+      return fail(error("post a receive", code));
+    ++posted_receives_;
+    ++returned_;
+    add_reference();
+  }
+  receive_slot& slot_of(const slice& memory) {
+    return *std::ranges::find(slots_, memory.data(),
+                              [](const receive_slot& each) { return each.memory().data(); });
+  }
+  void take_in(receive_slot& slot, const ibv_wc& done) {
+    const std::uint32_t word = (done.wc_flags & IBV_WC_WITH_IMM) != 0 ? be32toh(done.imm_data) : 0;
+    const std::uint32_t returned = word & kCreditMask;
+    if (has_credits_ && returned > peer_.credits - credits_)
+      return fail(
+          error("receive", EPROTO, {}, "the peer has returned more credits than it was sent messages"));
+    if (has_credits_) credits_ += returned;
+    if ((word & kOnlyCredits) != 0) {
+      post_receive(slot);
+    } else {
+      received_.push_back(slot.memory().first(done.byte_len));
+      if (!receiving.empty()) io_.wake(receiving.front());
+    }
+    flush();
+    return_credits();
+  }
+
+  void recycle(operation& one) {
+    one.held = {};
+    one.request = {};
+    one.piece = {};
+    one.failure.reset();
+    one.is_send = one.is_update = one.is_done = one.is_abandoned = false;
+    free_.push_back(&one);
+  }
+  void wake_all(list<waiter>& all) {
+    while (!all.empty()) io_.wake(all.front());
+  }
+  void look_whether_drained() {
+    if (is_idle()) wake_all(draining);
+    if (phase_ != phase::closing || !is_drained()) return;
+    phase_ = phase::closed;
+    wake_all(receiving);
+    wake_all(draining);
+    deadline_.stop();
+    end_handshake();
+  }
+
+  loop& io_;
+  const connection_options options_;
+  cm_identifier id_;
+  adapter* adapter_ = nullptr;
+  cq_source* queue_ = nullptr;
+  phase phase_ = phase::opening;
+  std::optional<error> failure_;
+  std::function<void(connection_state&)> on_open_;
+  timer deadline_;
+  bool is_shaking_hands_ = false;
+  std::size_t references_ = 0;
+
+  bool has_credits_ = true;
+  hello peer_;
+  std::uint32_t credits_ = 0;   // messages that the peer has room for
+  std::uint32_t returned_ = 0;  // buffers that are free again, and of which the peer does not know
+  std::uint32_t room_ = 0;      // in the send queue
+  std::uint32_t posted_sends_ = 0, posted_receives_ = 0;
+  std::deque<operation> operations_;
+  std::vector<operation*> free_;
+  std::deque<operation*> waiting_;  // for room or credits
+  std::deque<receive_slot> slots_;
+  std::deque<slice> received_;
+};
+
+inline void operation::on_completion(const ibv_wc& done) {
+  owner_.on_sent(*this, done);
+}
+inline void receive_slot::on_completion(const ibv_wc& done) {
+  owner_.on_received(*this, done);
+}
+
+}  // namespace detail
+}  // namespace verbena

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <rdma/rdma_cma.h>
+#include <verbena/async/loop.hpp>
+#include <verbena/cm/adapter.hpp>
+#include <verbena/result.hpp>
+
+// Identifiers of connection management, and the service that hands a loop their events.
+namespace verbena::detail {
+
+// A copy of an event: the original is acknowledged before anybody acts on it.
+struct cm_event {
+  rdma_cm_event_type type{};
+  int status = 0;
+  rdma_cm_id* id = nullptr;  // of a connection request: the new connection's
+  std::array<std::byte, 256> data{};
+  std::size_t data_size = 0;
+  std::span<const std::byte> private_data() const { return std::span(data).first(data_size); }
+};
+
+// Receives the events of an identifier, whose context points to it.
+class cm_handler : public list_node {
+ public:
+  virtual ~cm_handler() = default;
+  virtual void on_event(const cm_event& event) = 0;
+  // Ends its requests, and frees what they hold, before any other of the service is destroyed.
+  virtual void let_go() {}
+};
+
+// The loop's event channel of connection management, and its devices.
+class cm_service final : public event_source {
+ public:
+  explicit cm_service(loop& io) : io_(io), channel_(rdma_create_event_channel()) {
+    if (channel_ == nullptr) throw exception(error("make an event channel", errno));
+    ::fcntl(fd(), F_SETFL, ::fcntl(fd(), F_GETFL) | O_NONBLOCK);
+    io_.add(*this);
+  }
+  ~cm_service() override {
+    io_.remove(*this);
+    list<cm_handler> ending;
+    while (!live.empty()) {
+      cm_handler& each = live.front();
+      ending.push_back(each);
+      each.let_go();
+    }
+    while (!ending.empty()) delete &ending.front();
+    adapters_.clear();
+    rdma_destroy_event_channel(channel_);
+  }
+  cm_service(const cm_service&) = delete;
+  cm_service& operator=(const cm_service&) = delete;
+
+  rdma_event_channel* channel() const { return channel_; }
+  // Connections, also those without a handle whose buffers the adapter still has. They end with the service.
+  list<cm_handler> live;
+  adapter& adapter_of(ibv_context* device) {
+    auto& found = adapters_[device];
+    if (!found) found = std::make_unique<adapter>(io_, device);
+    return *found;
+  }
+
+  // Looks for events in some of the turns only: a look is a system call.
+  bool poll() override {
+    if (is_awake_-- > 0 || ++turns_ % kTurns == 0) return take_events();
+    is_awake_ = 0;
+    return false;
+  }
+  bool arm() override {
+    is_awake_ = 1;
+    return !take_events();
+  }
+  int fd() const override { return channel_->fd; }
+
+ private:
+  static constexpr unsigned kTurns = 64;
+
+  bool take_events() {
+    bool any = false;
+    for (rdma_cm_event* event = nullptr; rdma_get_cm_event(channel_, &event) == 0; any = true) {
+      cm_event copy;
+      copy.type = event->event;
+      copy.status = event->status;
+      copy.id = event->id;
+      const auto& parameters = event->param.conn;
+      if (parameters.private_data != nullptr) {
+        copy.data_size = std::min<std::size_t>(parameters.private_data_len, copy.data.size());
+        std::memcpy(copy.data.data(), parameters.private_data, copy.data_size);
+      }
+      rdma_cm_id* const owner = copy.type == RDMA_CM_EVENT_CONNECT_REQUEST ? event->listen_id : event->id;
+      auto* const handler = static_cast<cm_handler*>(owner->context);
+      rdma_ack_cm_event(event);
+      if (handler != nullptr) handler->on_event(copy);
+    }
+    return any;
+  }
+
+  loop& io_;
+  rdma_event_channel* channel_;
+  std::map<ibv_context*, std::unique_ptr<adapter>> adapters_;
+  int is_awake_ = 0;
+  unsigned turns_ = 0;
+};
+
+// An identifier. Its destruction waits until the other threads of the process have acknowledged its events;
+// those of the loop are acknowledged already.
+class cm_identifier {
+ public:
+  cm_identifier() = default;
+  // Takes over the identifier of a connection request.
+  cm_identifier(rdma_cm_id* id, cm_handler& handler) : id_(id) { id_->context = &handler; }
+  cm_identifier(cm_service& service, cm_handler& handler) {
+    if (rdma_create_id(service.channel(), &id_, &handler, RDMA_PS_TCP) != 0)
+      throw exception(error("make a connection identifier", errno));
+  }
+  cm_identifier(const cm_identifier&) = delete;
+  cm_identifier& operator=(const cm_identifier&) = delete;
+  cm_identifier(cm_identifier&& other) noexcept : id_(std::exchange(other.id_, nullptr)) {}
+  cm_identifier& operator=(cm_identifier&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  ~cm_identifier() {
+    if (id_ == nullptr) return;
+    if (id_->qp != nullptr) rdma_destroy_qp(id_);
+    rdma_destroy_id(id_);
+  }
+
+  rdma_cm_id* get() const { return id_; }
+  rdma_cm_id* operator->() const { return id_; }
+
+ private:
+  rdma_cm_id* id_ = nullptr;
+};
+
+// ---- names
+
+struct free_addresses {
+  void operator()(addrinfo* found) const { ::freeaddrinfo(found); }
+};
+using addresses = std::unique_ptr<addrinfo, free_addresses>;
+
+// Looks up "host:port", "10.0.0.1:7471" or "[fe80::1%eth0]:7471". Blocks while a name server is asked. Throws
+// exception.
+inline addresses look_up(std::string_view where, bool passive) {
+  const std::size_t colon = where.rfind(':');
+  if (colon == std::string_view::npos || colon + 1 == where.size())
+    throw exception(error("look up", EINVAL, where, "the form is host:port"));
+  std::string_view host = where.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = passive ? AI_PASSIVE : 0;
+  addrinfo* found = nullptr;
+  const std::string name(host), port(where.substr(colon + 1));
+  const int failed = ::getaddrinfo(name.empty() ? nullptr : name.c_str(), port.c_str(), &wanted, &found);
+  if (failed != 0)
+    throw exception(
+        error("look up", failed == EAI_SYSTEM ? errno : EADDRNOTAVAIL, where, ::gai_strerror(failed)));
+  return addresses(found);
+}
+
+}  // namespace verbena::detail

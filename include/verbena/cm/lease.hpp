@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <new>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <verbena/verbs/memory.hpp>
+
+namespace verbena {
+
+// Memory of the peer that holds a T: its address there and its remote key. Trivially copyable: the owner
+// sends it to the peer (connection::send_value()).
+template <class T>
+struct remote {
+  static_assert(std::is_trivially_copyable_v<T>);
+  remote_slice memory;
+
+  // A member of the object, such as r.member(&counter::hits).
+  template <class Member, class Whole>
+  requires(std::is_same_v<Whole, T>) remote<Member> member(Member Whole::*which)
+  const {
+    // No object is accessed: the offset of a member is the same in all objects of its class.
+    alignas(T) static std::byte place[sizeof(T)]{};
+    const T* const whole = std::launder(reinterpret_cast<const T*>(place));
+    const auto offset =
+        static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(&(whole->*which)) - place);
+    return {memory.part(offset, sizeof(Member))};
+  }
+};
+
+namespace detail {
+
+// Gives a block of registered memory, or a receive buffer, back to its owner.
+class block_owner {
+ public:
+  virtual void give_back(const slice& memory) = 0;
+
+ protected:
+  ~block_owner() = default;
+};
+
+}  // namespace detail
+
+// Registered memory that the program has for a while: to fill and send, or with what a READ has fetched. An
+// operation takes the lease, so that nobody touches the memory while the adapter does. Goes back to its pool
+// when it is destroyed. Belongs to its connection's thread, and must not outlive the loop.
+class buffer {
+ public:
+  buffer() = default;
+  buffer(const slice& memory, detail::block_owner& owner) : memory_(memory), owner_(&owner) {}
+  buffer(buffer&& other) noexcept
+      : memory_(std::exchange(other.memory_, {})), owner_(std::exchange(other.owner_, nullptr)) {}
+  buffer& operator=(buffer&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(owner_, other.owner_);
+    return *this;
+  }
+  ~buffer() {
+    if (owner_ != nullptr) owner_->give_back(memory_);
+  }
+
+  explicit operator bool() const { return owner_ != nullptr; }
+  std::span<std::byte> bytes() const { return memory_.bytes(); }
+  std::byte* data() const { return memory_.data(); }
+  std::size_t size() const { return memory_.size(); }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data()), size()}; }
+  const slice& memory() const { return memory_; }
+
+ private:
+  slice memory_;
+  detail::block_owner* owner_ = nullptr;
+};
+
+// A buffer that holds a T.
+template <class T>
+class lease {
+ public:
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 64);
+  lease() = default;
+  explicit lease(buffer memory) : memory_(std::move(memory)) {}
+
+  explicit operator bool() const { return static_cast<bool>(memory_); }
+  T& operator*() const { return *reinterpret_cast<T*>(memory_.data()); }
+  T* operator->() const { return &**this; }
+  buffer release() && { return std::move(memory_); }
+
+ private:
+  buffer memory_;
+};
+
+}  // namespace verbena

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections of the C++ API: messages, credits, remote memory, ends and failures.
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <verbena/cm.hpp>
+
+namespace verbena {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Counter {
+  std::uint64_t hits;
+  char page[96];
+};
+
+std::string address_of(const listener& there) {
+  return "127.0.0.1:" + std::to_string(there.port());
+}
+
+task<> echo(connection peer) {
+  while (buffer message = co_await peer.receive()) co_await peer.send(std::move(message));
+}
+
+// A loop, and a listener whose connections a coroutine of the test serves.
+class Connections : public ::testing::Test {
+ protected:
+  // Serves the next connection.
+  template <class Serve>
+  void serve(Serve with) {
+    io_.spawn([this, with](loop&) -> task<> { co_await with(co_await listener_.accept()); });
+  }
+  task<connection> connected(connection_options options = {}) {
+    return connect(io_, address_of(listener_), options);
+  }
+  // Returns the errno of the failure, or 0.
+  template <class Awaited>
+  task<int> code_of(Awaited awaited) {
+    try {
+      co_await std::move(awaited);
+    } catch (const exception& thrown) {
+      co_return thrown.error().code();
+    }
+    co_return 0;
+  }
+
+  loop io_;
+  listener listener_{io_, "127.0.0.1:0"};
+};
+
+TEST_F(Connections, SendAndReceiveMessages) {
+  serve(echo);
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    for (const char* text : {"hello", "", "a message"}) {
+      co_await peer.send(text);
+      const buffer answer = co_await peer.receive();
+      EXPECT_TRUE(answer);
+      EXPECT_EQ(answer.text(), text);
+    }
+    co_await peer.close();
+    EXPECT_FALSE(peer.failure());
+  }(io_));
+}
+
+TEST_F(Connections, SendMoreMessagesThanThereIsRoomFor) {
+  constexpr int kMessages = 2000;
+  std::vector<int> received;
+  serve([&](connection peer) -> task<> {
+    while (buffer message = co_await peer.receive()) {
+      received.push_back(*reinterpret_cast<const int*>(message.data()));
+      if (received.size() % 7 == 0) co_await io_.yield();
+    }
+  });
+  io_.run([&](loop&) -> task<> {
+    connection peer = co_await connected({.sends = 8});
+    std::vector<pending<void>> all;
+    for (int i = 0; i < kMessages; ++i) all.push_back(peer.send_value(i));
+    for (auto& each : all) co_await each;
+    co_await peer.close();
+    while (io_.running() != 0) co_await io_.yield();
+  }(io_));
+  ASSERT_EQ(received.size(), std::size_t{kMessages});
+  for (int i = 0; i < kMessages; ++i) EXPECT_EQ(received[static_cast<std::size_t>(i)], i);
+}
+
+// Both ends send before either receives: each must go on returning credits.
+TEST_F(Connections, DoNotWaitForEachOthersCredits) {
+  constexpr int kMessages = 500;
+  const auto both = [](connection& peer) -> task<> {
+    std::vector<pending<void>> all;
+    for (int i = 0; i < kMessages; ++i) all.push_back(peer.send_value(i));
+    for (int i = 0; i < kMessages; ++i) EXPECT_EQ(co_await peer.receive_value<int>(), i);
+    for (auto& each : all) co_await each;
+  };
+  serve([&](connection peer) -> task<> {
+    co_await both(peer);
+    co_await peer.receive();
+  });
+  io_.run([&](loop&) -> task<> {
+    connection peer = co_await connected({.receives = 2, .sends = 3});
+    co_await both(peer);
+    co_await peer.close();
+  }(io_));
+}
+
+TEST_F(Connections, ReachRemoteMemory) {
+  serve([](connection peer) -> task<> {
+    shared<Counter> counter = peer.share<Counter>();
+    counter->hits = 40;
+    co_await peer.send_value(counter.remote());
+    co_await peer.receive();  // until the peer is done
+    EXPECT_EQ(counter->hits, 7U);
+    EXPECT_EQ(counter->page[1], 'y');
+  });
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    const auto there = co_await peer.receive_value<remote<Counter>>();
+    EXPECT_EQ(co_await peer.fetch_add(there.member(&Counter::hits), 2), 40U);
+    EXPECT_EQ(co_await peer.compare_exchange(there.member(&Counter::hits), 42, 7), 42U);
+    EXPECT_EQ(co_await peer.compare_exchange(there.member(&Counter::hits), 42, 9), 7U);
+    lease<Counter> copy = co_await peer.read(there);
+    EXPECT_EQ(copy->hits, 7U);
+    copy->page[1] = 'y';
+    co_await peer.write(there.memory, std::move(copy).release());
+    EXPECT_EQ((co_await peer.read(there))->page[1], 'y');
+    co_await peer.send("done");
+  }(io_));
+}
+
+TEST_F(Connections, EndTheReceivingOfThePeer) {
+  bool has_ended = false;
+  serve([&](connection peer) -> task<> {
+    EXPECT_EQ((co_await peer.receive()).text(), "last");
+    EXPECT_FALSE(co_await peer.receive());
+    EXPECT_FALSE(co_await peer.receive());
+    EXPECT_FALSE(peer.failure());
+    has_ended = true;
+  });
+  io_.run([&](loop&) -> task<> {
+    {
+      connection peer = co_await connected();
+      co_await peer.send("last");
+    }
+    while (!has_ended) co_await io_.yield();
+  }(io_));
+}
+
+TEST_F(Connections, RefuseWhatIsTooLong) {
+  serve(echo);
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    EXPECT_EQ(co_await code_of(peer.send(std::string(8193, 'x'))), EMSGSIZE);
+    EXPECT_EQ(co_await code_of(peer.send(std::string(8192, 'x'))), 0);
+    EXPECT_EQ((co_await peer.receive()).size(), 8192U);
+  }(io_));
+}
+
+TEST_F(Connections, FailWithTheReasonWhereNothingListens) {
+  const std::string address = address_of(listener(io_, "127.0.0.1:0"));
+  EXPECT_EQ(io_.run(code_of(connect(io_, address))), ECONNREFUSED);
+  EXPECT_EQ(io_.run(code_of(connect(io_, "nonsense"))), EINVAL);
+}
+
+TEST_F(Connections, ReportForeignKeys) {
+  serve([](connection peer) -> task<> { co_await peer.receive(); });
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    const remote<Counter> nowhere{{0x1000, sizeof(Counter), 0x1234, 0}};
+    EXPECT_EQ(co_await code_of(peer.read(nowhere)), EIO);
+    EXPECT_EQ(peer.failure()->status(), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_FALSE(peer.is_open());
+    EXPECT_EQ(co_await code_of(peer.send("late")), EIO);
+    EXPECT_EQ(co_await code_of(peer.receive()), EIO);
+  }(io_));
+}
+
+// The peer takes no message, so the last of these waits for a credit.
+TEST_F(Connections, EndWhenADeadlinePasses) {
+  serve([](connection peer) -> task<> {
+    connection kept = std::move(peer);
+    co_await kept.receive();
+    while (kept.is_open()) co_await kept.receive();
+  });
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    const auto there = remote<std::uint64_t>{{0x1000, 8, 1, 0}};
+    (void)there;
+    std::vector<pending<void>> all;
+    for (int i = 0; i < 200; ++i) all.push_back(peer.send_value(i));
+    EXPECT_EQ(co_await code_of(std::move(all.back()).within(io_, 0s)), ETIMEDOUT);
+    EXPECT_FALSE(peer.is_open());
+  }(io_));
+}
+
+TEST_F(Connections, KeepBuffersOfForgottenOperations) {
+  serve(echo);
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    for (int i = 0; i < 100; ++i) {
+      { const auto forgotten = peer.send_value(i); }
+      EXPECT_EQ(co_await peer.receive_value<int>(), i);
+    }
+  }(io_));
+}
+
+// Destroys the client's coroutine after each number of turns: wherever it is suspended.
+TEST_F(Connections, MayBeDestroyedAtAnySuspension) {
+  io_.spawn([this](loop&) -> task<> {
+    for (;;) io_.spawn(echo(co_await listener_.accept()));
+  });
+  const auto work = [this]() -> task<> {
+    connection peer = co_await connected();
+    co_await peer.send("one");
+    const buffer answer = co_await peer.receive();
+    const auto second = peer.send("two");
+    co_await peer.receive();
+    co_await peer.close();
+  };
+  bool has_ended = false;
+  for (int turns = 0; !has_ended && turns < 2000; ++turns) {
+    task<> client = work();
+    client.handle().resume();
+    for (int i = 0; i < turns && !client.done(); ++i) io_.turn();
+    has_ended = client.done();
+  }
+  // What was cut off has disconnected; connections go on working.
+  io_.run(work());
+}
+
+}  // namespace
+}  // namespace verbena
