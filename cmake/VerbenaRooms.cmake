@@ -147,7 +147,8 @@ set(VERBENA_TESTS_JOINED 6 CACHE STRING "Maximum files of a test program that ar
 
 # verbena_test(NAME SOURCES... [LINK targets...] [LABELS labels...] [TIMEOUT seconds] [ONE_BY_ONE])
 #   Defines a GoogleTest program; each TEST becomes a ctest entry. ONE_BY_ONE: does not join its files. This is needed where a nested
-#   namespace of one file (control::test) would hide a namespace in another (test), which unity_groups.py does not detect.
+#   namespace of one file (control::test) would hide a namespace in another (test), which unity_groups.py does not detect. It is
+#   also needed for coroutines with types of unnamed namespaces: GCC warns of those outside of the unit's own file.
 function(verbena_test name)
   cmake_parse_arguments(ARG "ONE_BY_ONE" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)

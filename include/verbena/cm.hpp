@@ -59,7 +59,7 @@ class state_handle {
   connection_state* state_ = nullptr;
 };
 
-// Waits in a list, unless it is ready already. Whoever wakes it has made it ready.
+// Waits in a list until the condition is true, unless it is true already. A wake-up implies that it is true.
 template <class IsReady>
 struct list_awaiter {
   list<waiter>& all;

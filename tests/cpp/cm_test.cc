@@ -230,7 +230,7 @@ TEST_F(Connections, MayBeDestroyedAtAnySuspension) {
     for (int i = 0; i < turns && !client.done(); ++i) io_.turn();
     has_ended = client.done();
   }
-  // What was cut off has disconnected; connections go on working.
+  // The coroutines that were cut off have disconnected, and connections go on working.
   io_.run(work());
 }
 
