@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <verbena/async/loop.hpp>
@@ -244,6 +245,32 @@ TEST(Loop, SleepsUntilASourceIsReady) {
   io.remove(bell);
   bell.ring();
   EXPECT_FALSE(io.turn());
+}
+
+// The loop is driven by poll(2). A coroutine that is spawned between two turns wakes it.
+TEST(Loop, MayBeDrivenByAnotherLoop) {
+  loop io;
+  std::vector<int> ran;
+  const auto run_until_asleep = [&] {
+    do {
+      while (io.turn()) {
+      }
+    } while (!io.prepare());
+  };
+  run_until_asleep();
+  pollfd ready{io.fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ready, 1, 0), 0);
+  io.spawn([&](loop&) -> task<> {
+    ran.push_back(1);
+    co_await io.sleep(1ms);
+    ran.push_back(2);
+  });
+  while (ran.size() < 2) {
+    ASSERT_EQ(::poll(&ready, 1, -1), 1);
+    run_until_asleep();
+  }
+  EXPECT_EQ(::poll(&ready, 1, 0), 0);
+  EXPECT_EQ(io.running(), 0U);
 }
 
 TEST(Loop, SleepsUntilATimerIsDue) {

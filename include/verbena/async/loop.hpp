@@ -99,6 +99,7 @@ class loop {
   int fd() const { return epoll_.get(); }
   // Does what is ready, and returns whether there was anything.
   bool turn() {
+    is_prepared_ = false;
     bool any = timers_.run(now());
     for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
     any |= run_ready();
@@ -112,13 +113,18 @@ class loop {
     alarm_.set(timers_.next());
     bool is_quiet = true;
     for (event_source* source : sources_) is_quiet &= source->arm();
+    is_prepared_ = is_quiet;
     return is_quiet;
   }
 
   // ---- for awaitables
 
-  // Resumes the waiter's coroutine in this turn or the next.
-  void wake(detail::waiter& one) { ready_.push_back(one); }
+  // Resumes the waiter's coroutine in this turn or the next. Only the loop's thread may call it, also between
+  // turns: then fd() becomes readable.
+  void wake(detail::waiter& one) {
+    ready_.push_back(one);
+    if (std::exchange(is_prepared_, false)) alarm_.set(time_point{});
+  }
   detail::timers& timers() { return timers_; }
   time_point now() const { return options_.now(); }
   // Returns the loop's object of this class, which the first call makes from the loop. Services keep what
@@ -256,7 +262,8 @@ class loop {
   std::vector<event_source*> sources_;
   std::map<const void*, std::shared_ptr<void>> services_;
   std::vector<std::unique_ptr<spawned>> spawned_;
-  bool has_ended_ = false;  // one of spawned_ has
+  bool has_ended_ = false;    // one of spawned_ has
+  bool is_prepared_ = false;  // nothing has happened since prepare()
 };
 
 }  // namespace verbena
