@@ -149,8 +149,10 @@ class connection {
 
   // ---- messages
 
-  // Returns an empty buffer of registered memory, to fill and send.
+  // Returns a buffer of registered memory, to fill and send. Its bytes have any values.
   buffer make_buffer(std::size_t size) { return state_->buffers().take_buffer(size); }
+  // The length in bytes of the longest message that the peer receives.
+  std::size_t max_message_size() const { return state_->peer_message_size(); }
 
   // Sends a message. It has arrived in a buffer of the peer when the operation ends. Fails with EMSGSIZE if
   // the peer's buffers are shorter.
@@ -200,11 +202,10 @@ class connection {
   // Makes a T that the peer may reach: send it shared::remote().
   template <class T>
   shared<T> share() {
-    return shared<T>(
-        state_->domain()
-            .allocate(sizeof(T), access::remote_read | access::remote_write | access::remote_atomic)
-            .value());
+    return shared<T>(share(sizeof(T), access::remote_read | access::remote_write | access::remote_atomic));
   }
+  // Makes memory that the peer may reach by its region::remote(), with these rights.
+  region share(std::size_t size, access rights) { return state_->domain().allocate(size, rights).value(); }
   // Reads the peer's memory into a buffer.
   template <class T>
   pending<lease<T>> read(const remote<T>& from) {
@@ -242,6 +243,8 @@ class connection {
     kept->disconnect();
     co_await detail::wait_in(kept->draining, [&] { return kept->is_drained(); });
   }
+  // Disconnects without waiting: operations under way fail with ENOTCONN.
+  void disconnect() { state_->disconnect(); }
   bool is_open() const { return state_->is_open(); }
   // Why the connection has ended, or nothing if it is open or was closed in order.
   std::optional<error> failure() const { return state_->failure(); }

@@ -51,11 +51,15 @@ class block_owner {
 class buffer {
  public:
   buffer() = default;
-  buffer(const slice& memory, detail::block_owner& owner) : memory_(memory), owner_(&owner) {}
+  buffer(const slice& memory, detail::block_owner& owner)
+      : memory_(memory), size_(memory.size()), owner_(&owner) {}
   buffer(buffer&& other) noexcept
-      : memory_(std::exchange(other.memory_, {})), owner_(std::exchange(other.owner_, nullptr)) {}
+      : memory_(std::exchange(other.memory_, {})),
+        size_(std::exchange(other.size_, 0)),
+        owner_(std::exchange(other.owner_, nullptr)) {}
   buffer& operator=(buffer&& other) noexcept {
     std::swap(memory_, other.memory_);
+    std::swap(size_, other.size_);
     std::swap(owner_, other.owner_);
     return *this;
   }
@@ -64,14 +68,17 @@ class buffer {
   }
 
   explicit operator bool() const { return owner_ != nullptr; }
-  std::span<std::byte> bytes() const { return memory_.bytes(); }
+  std::span<std::byte> bytes() const { return memory_.bytes().first(size_); }
   std::byte* data() const { return memory_.data(); }
-  std::size_t size() const { return memory_.size(); }
+  std::size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data()), size()}; }
-  const slice& memory() const { return memory_; }
+  slice memory() const { return memory_.first(size_); }
+  // Leaves out what follows: a message may be shorter than its buffer. REQUIRES: size <= size()
+  void shrink(std::size_t size) { size_ = size; }
 
  private:
   slice memory_;
+  std::size_t size_ = 0;
   detail::block_owner* owner_ = nullptr;
 };
 

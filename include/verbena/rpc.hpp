@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Remote procedure calls over RDMA:
+//
+//   rpc::service kv;
+//   kv.on<"get">([&](std::string_view key) { return rpc::reply(store.at(key)); });
+//   rpc::server server(io, "[::]:7471", kv);
+//
+//   rpc::client client = co_await rpc::connect(io, "storage1:7471");
+//   std::string value = co_await client.call<"get">(key, {.deadline = 1ms});
+//
+// Arguments and results are bytes; serialisation is the program's choice. Small ones travel in SENDs, several
+// in one message if calls are made in one turn of the loop. Large ones go by rendezvous. A call is run at
+// most once, unless it is declared idempotent. It never falls back to TCP.
+#include <verbena/rpc/client.hpp>
+#include <verbena/rpc/server.hpp>
+#include <verbena/rpc/service.hpp>

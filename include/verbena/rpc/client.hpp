@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <verbena/cm.hpp>
+#include <verbena/rpc/link.hpp>
+#include <verbena/rpc/record.hpp>
+
+namespace verbena::rpc {
+
+struct client_options {
+  // How long idempotent calls wait for a new connection after one was lost.
+  duration reconnect = std::chrono::seconds(5);
+  std::size_t max_reply = std::size_t{64} << 20;  // bytes; longer replies fail with EMSGSIZE
+  connection_options connection = {};
+};
+
+struct call_options {
+  duration deadline = duration::max();
+  // Running the method twice does no harm: the call is repeated if its connection is lost.
+  bool idempotent = false;
+};
+
+namespace detail {
+
+// A call, from its beginning until the server has answered and the program has released it.
+struct client_call {
+  std::uint64_t number = 0;  // position in the client's calls, and how often it was used (from bit 32)
+  std::uint64_t method = 0;
+  std::string arguments;        // until sent; of idempotent calls until answered
+  std::optional<region> large;  // arguments that the server fetches
+  bool is_idempotent = false;
+  bool is_sent = false;      // the server will answer, or the connection will end
+  bool is_released = false;  // by the program
+  bool is_done = false;
+  std::string result;
+  std::optional<error> failure;
+  waiter waiting;
+  verbena::detail::timer deadline;
+};
+
+// The connection of a client, and its calls. Its coroutines share it.
+class client_core : public std::enable_shared_from_this<client_core> {
+ public:
+  client_core(loop& io, std::string where, const client_options& options)
+      : io_(io), where_(std::move(where)), options_(options) {}
+
+  // Connects for the first time. Throws exception.
+  task<> connect() {
+    const auto self = shared_from_this();
+    auto made = std::make_shared<link>(io_, co_await verbena::connect(io_, where_, options_.connection));
+    if (!made->is_usable()) throw exception(error("connect", EPROTO, where_, "the peer speaks no RPC"));
+    link_ = std::move(made);
+    io_.spawn([self](loop&) { return self->run(); });
+  }
+  // Begins a call. It waits if the server has as many as it takes, or if there is no connection.
+  client_call& begin(std::uint64_t method, std::span<const std::byte> arguments, const call_options& how) {
+    client_call& one = make();
+    one.method = method;
+    one.is_idempotent = how.idempotent;
+    if (is_closed_) return finish(one, error("call", ESHUTDOWN, {}, "the client is closed")), one;
+    if (how.deadline != duration::max())
+      one.deadline.start(io_.timers(), io_.now() + how.deadline, [this, &one] { expire(one); });
+    const bool may_go = may_send() && queue_.empty();
+    if (!may_go || one.is_idempotent) one.arguments = text_of(arguments);
+    if (may_go) {
+      dispatch(one, arguments);
+    } else {
+      queue_.push_back(&one);
+      reconnect();
+    }
+    return one;
+  }
+  // The program does not want the result any more.
+  void release(client_call& one) {
+    one.waiting.unlink();
+    one.is_released = true;
+    if (!one.is_done) cancel(one);
+    recycle_if_over(one);
+  }
+
+  // Waits for the calls under way, and disconnects. Calls that begin afterwards fail.
+  task<> close() {
+    const auto self = shared_from_this();
+    while (under_way_ != 0 || !queue_.empty()) {
+      co_await wait_in(closing_, [this] { return under_way_ == 0 && queue_.empty(); });
+    }
+    is_closed_ = true;
+    const auto last = link_;
+    if (last) co_await last->finish();
+  }
+  void shut() {
+    is_closed_ = true;
+    if (link_) link_->end();
+  }
+  bool is_connected() const { return link_ != nullptr; }
+
+ private:
+  static constexpr duration kFirstPause = std::chrono::milliseconds(10);
+  static constexpr duration kLongestPause = std::chrono::seconds(1);
+
+  // ---- the connection
+
+  // Serves this connection, and then further ones for as long as calls wait.
+  task<> run() {
+    const auto self = shared_from_this();
+    for (;;) {
+      const auto current = link_;
+      current->start();
+      const auto reason = co_await current->receive([&](const record& one) { return take_in(one, current); });
+      lost(reason.value_or(error("call", ECONNRESET, where_, "the server has disconnected")));
+      if (!co_await connect_again()) co_return;
+    }
+  }
+  // Connects if calls wait for it. Returns false if none does any more.
+  task<bool> connect_again() {
+    const time_point give_up = io_.now() + options_.reconnect;
+    for (duration pause = kFirstPause; !queue_.empty() && !is_closed_;) {
+      try {
+        auto made = std::make_shared<link>(io_, co_await verbena::connect(io_, where_, options_.connection));
+        if (!made->is_usable()) throw exception(error("connect", EPROTO, where_, "the peer speaks no RPC"));
+        link_ = std::move(made);
+        co_return !is_closed_;
+      } catch (const exception& thrown) {
+        fail_waiting(thrown.error(), io_.now() >= give_up);
+      }
+      co_await io_.sleep(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    is_running_ = false;
+    co_return false;
+  }
+  void reconnect() {
+    if (std::exchange(is_running_, true)) return;
+    io_.spawn([self = shared_from_this()](loop&) -> task<> {
+      if (co_await self->connect_again()) co_await self->run();
+    });
+  }
+  // Idempotent calls wait for the next connection, all others fail.
+  void lost(const error& reason) {
+    link_ = nullptr;
+    window_ = under_way_ = 0;
+    is_leaving_ = false;
+    for (client_call& each : calls_) {
+      if (!each.is_sent) continue;
+      each.is_sent = false;
+      each.large.reset();
+      if (each.is_done) {
+        recycle_if_over(each);
+      } else if (each.is_idempotent && !is_closed_) {
+        queue_.push_back(&each);
+      } else {
+        finish(each, reason);
+      }
+    }
+    if (is_closed_) fail_waiting(reason, true);
+    wake_closing();
+  }
+  void fail_waiting(const error& reason, bool also_idempotent) {
+    const auto waiting = std::exchange(queue_, {});
+    for (client_call* each : waiting) {
+      if (each->is_idempotent && !also_idempotent) {
+        queue_.push_back(each);
+      } else {
+        finish(*each, reason);
+      }
+    }
+    wake_closing();
+  }
+
+  // ---- calls
+
+  bool may_send() const {
+    return link_ && !is_leaving_ && under_way_ < window_ && !link_->is_congested() && !is_closed_;
+  }
+  void pump() {
+    while (!queue_.empty() && may_send()) {
+      client_call& one = *queue_.front();
+      queue_.pop_front();
+      dispatch(one, bytes_of(one.arguments));
+      if (!one.is_idempotent) one.arguments.clear();
+    }
+  }
+  void dispatch(client_call& one, std::span<const std::byte> arguments) {
+    one.is_sent = true;
+    ++under_way_;
+    if (arguments.size() <= link_->max_payload())
+      return link_->send({kind::call, 0, one.number, one.method, arguments});
+    one.large.emplace(link_->peer().share(arguments.size(), access::remote_read));
+    std::memcpy(one.large->data(), arguments.data(), arguments.size());
+    const remote_slice there = one.large->remote();
+    link_->send({kind::large_call, 0, one.number, one.method, std::as_bytes(std::span(&there, 1))});
+  }
+
+  bool take_in(const record& one, const std::shared_ptr<link>& from) {
+    switch (one.what) {
+      case kind::window:
+        window_ = one.call;
+        pump();
+        return true;
+      case kind::goodbye:
+        is_leaving_ = true;
+        return true;
+      case kind::reply:
+        return answered(one, [&](client_call& its) { its.result = text_of(one.payload); });
+      case kind::failure:
+        return answered(one, [&](client_call& its) {
+          its.failure = error("call", one.code, text_of(one.payload), "the server says so");
+        });
+      case kind::large_reply:
+        return fetch(one, from);
+      default:
+        return false;
+    }
+  }
+  // The server has answered. Gives the outcome to the program, unless the call is over for it.
+  template <class Fill>
+  bool answered(const record& one, Fill fill) {
+    client_call* const its = find(one.call);
+    if (its == nullptr) return false;
+    settle(*its, fill);
+    return true;
+  }
+  template <class Fill>
+  void settle(client_call& its, Fill fill) {
+    its.is_sent = false;
+    its.large.reset();
+    --under_way_;
+    if (!its.is_done) {
+      fill(its);
+      finish(its, its.failure);
+    } else {
+      recycle_if_over(its);
+    }
+    pump();
+    wake_closing();
+  }
+  bool fetch(const record& one, const std::shared_ptr<link>& from) {
+    remote_slice there;
+    if (one.payload.size() != sizeof there || find(one.call) == nullptr) return false;
+    std::memcpy(&there, one.payload.data(), sizeof there);
+    io_.spawn([self = shared_from_this(), number = one.call, there, from](loop&) {
+      return self->fetch(number, there, from);
+    });
+    return true;
+  }
+  task<> fetch(std::uint64_t number, remote_slice there, std::shared_ptr<link> from) {
+    const auto self = shared_from_this();
+    std::string result;
+    std::optional<error> failure;
+    const client_call* const before = find(number);
+    if (before != nullptr && !before->is_done) {
+      if (there.size > options_.max_reply) {
+        failure = error("call", EMSGSIZE, {}, "the reply is longer than client_options::max_reply");
+      } else {
+        try {
+          result = (co_await from->peer().read(there)).text();
+        } catch (const exception&) {
+          co_return;  // the connection has ended, and lost() ends the call
+        }
+      }
+    }
+    from->send({kind::fetched, 0, number});
+    client_call* const its = find(number);
+    if (its == nullptr || link_ != from) co_return;
+    settle(*its, [&](client_call& one) {
+      one.result = std::move(result);
+      one.failure = failure;
+    });
+  }
+
+  void expire(client_call& one) {
+    finish(one, error("call", ETIMEDOUT, {}, "the deadline has passed"));
+    cancel(one);
+  }
+  // The server ends the call where it is suspended, and answers.
+  void cancel(client_call& one) {
+    if (one.is_sent) {
+      if (link_) link_->send({kind::cancel, 0, one.number});
+    } else {
+      std::erase(queue_, &one);
+      wake_closing();
+    }
+  }
+  void finish(client_call& one, std::optional<error> failure) {
+    one.deadline.stop();
+    one.failure = std::move(failure);
+    one.is_done = true;
+    if (one.waiting.is_suspended()) io_.wake(one.waiting);
+    recycle_if_over(one);
+  }
+
+  client_call& make() {
+    if (free_.empty()) {
+      const std::uint64_t position = calls_.size();
+      calls_.emplace_back().number = position;
+      free_.push_back(&calls_.back());
+    }
+    client_call& taken = *free_.back();
+    free_.pop_back();
+    return taken;
+  }
+  client_call* find(std::uint64_t number) {
+    const std::size_t position = number & 0xffffffff;
+    if (position >= calls_.size() || calls_[position].number != number || !calls_[position].is_sent)
+      return nullptr;
+    return &calls_[position];
+  }
+  void recycle_if_over(client_call& one) {
+    if (!one.is_released || one.is_sent) return;
+    one.deadline.stop();
+    one.arguments.clear();
+    one.result.clear();
+    one.failure.reset();
+    one.is_released = one.is_done = one.is_idempotent = false;
+    one.number += std::uint64_t{1} << 32;
+    free_.push_back(&one);
+  }
+  void wake_closing() {
+    if (under_way_ == 0 && queue_.empty()) {
+      while (!closing_.empty()) io_.wake(closing_.front());
+    }
+  }
+
+  loop& io_;
+  const std::string where_;
+  const client_options options_;
+  std::shared_ptr<link> link_;
+  bool is_running_ = true;  // run() or reconnect() is under way
+  bool is_closed_ = false;
+  bool is_leaving_ = false;  // the server takes no further calls on this connection
+  std::uint64_t window_ = 0;
+  std::uint64_t under_way_ = 0;
+  std::deque<client_call> calls_;
+  std::vector<client_call*> free_;
+  std::deque<client_call*> queue_;
+  list<waiter> closing_;
+};
+
+}  // namespace detail
+
+// A call that is under way. Awaiting it returns the result, or throws exception: with the errno of the
+// server's reply, ETIMEDOUT, or ECONNRESET if the connection was lost and the call may have run. Destroying
+// it cancels the call.
+class [[nodiscard]] pending_call {
+ public:
+  pending_call(std::shared_ptr<detail::client_core> core, detail::client_call& call)
+      : core_(std::move(core)), call_(&call) {}
+  pending_call(pending_call&& other) noexcept
+      : core_(std::move(other.core_)), call_(std::exchange(other.call_, nullptr)) {}
+  pending_call& operator=(pending_call&&) = delete;
+  ~pending_call() {
+    if (call_ != nullptr) core_->release(*call_);
+  }
+
+  bool await_ready() const { return call_->is_done; }
+  void await_suspend(std::coroutine_handle<> coroutine) { call_->waiting.suspend(coroutine); }
+  std::string await_resume() {
+    if (call_->failure) throw exception(*call_->failure);
+    return std::move(call_->result);
+  }
+
+ private:
+  std::shared_ptr<detail::client_core> core_;
+  detail::client_call* call_;
+};
+
+// Calls the methods of a server. Any number of calls may be under way; the server's window limits those that
+// it has at once. Connects again when a call is made after the connection was lost. Belongs to its loop's
+// thread. Its destruction disconnects; await close() to let the calls end first.
+class client {
+ public:
+  explicit client(std::shared_ptr<detail::client_core> core) : core_(std::move(core)) {}
+  client(client&&) noexcept = default;
+  client& operator=(client&& other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+  }
+  ~client() {
+    if (core_) core_->shut();
+  }
+
+  // Begins a call, and copies the arguments. Longer arguments than half a message go by rendezvous: the
+  // server reads them.
+  template <method_name Method>
+  pending_call call(std::span<const std::byte> arguments, const call_options& how = {}) {
+    static constexpr std::uint64_t kNumber = detail::number_of(Method.view());
+    return {core_, core_->begin(kNumber, arguments, how)};
+  }
+  template <method_name Method>
+  pending_call call(std::string_view arguments, const call_options& how = {}) {
+    return call<Method>(detail::bytes_of(arguments), how);
+  }
+  pending_call call(std::string_view method, std::string_view arguments, const call_options& how = {}) {
+    return {core_, core_->begin(detail::number_of(method), detail::bytes_of(arguments), how)};
+  }
+
+  task<> close() { return core_->close(); }
+  bool is_connected() const { return core_->is_connected(); }
+
+ private:
+  std::shared_ptr<detail::client_core> core_;
+};
+
+// Connects to a server. Throws exception.
+inline task<client> connect(loop& io, std::string where, client_options options = {}) {
+  const auto core = std::make_shared<detail::client_core>(io, std::move(where), options);
+  co_await core->connect();
+  co_return client(core);
+}
+
+}  // namespace verbena::rpc

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <verbena/cm.hpp>
+#include <verbena/rpc/record.hpp>
+
+namespace verbena::rpc::detail {
+
+using verbena::detail::list;
+using verbena::detail::wait_in;
+using verbena::detail::waiter;
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A connection that carries records. Joins the records of one turn of the loop into messages, and keeps those
+// that the peer has no room for. Belongs to the loop's thread; its own coroutine shares it.
+class link : public std::enable_shared_from_this<link> {
+ public:
+  link(loop& io, connection peer) : io_(io), connection_(std::move(peer)) {}
+
+  // Begins to send. Call it once.
+  void start() {
+    io_.spawn([self = shared_from_this()](loop&) { return self->transmit(); });
+  }
+  // Adds a record to those that are sent next. REQUIRES: size_of(record) <= max_record()
+  void send(const record& one) {
+    if (has_ended_) return;
+    const std::size_t size = size_of(one);
+    if (filled_ + size > capacity()) close_message();
+    if (!open_) open_ = connection_.make_buffer(capacity());
+    put(one, open_.data() + filled_);
+    filled_ += size;
+    waiting_bytes_ += size;
+    if (!unsent_.empty()) io_.wake(unsent_.front());
+  }
+  std::size_t max_record() const { return capacity(); }
+  // Whether the peer receives messages that are long enough for records.
+  bool is_usable() const { return capacity() >= kMinMessage; }
+  // The longest payload that travels in a record. Longer ones go by rendezvous: an RDMA READ of the receiver.
+  // It leaves room for several records in a message.
+  std::size_t max_payload() const { return capacity() / 2 - kRecordHeader; }
+
+  // Whether more waits for the peer than it takes soon: the caller should make no more work.
+  bool is_congested() const { return waiting_bytes_ > kMaxWaiting; }
+  // Waits until the link is not congested, or has ended.
+  auto room() {
+    return wait_in(congested_, [this] { return !is_congested() || has_ended_; });
+  }
+
+  // Calls `on_record` for each record, until the connection ends. Returns the reason, or nothing if the peer
+  // has disconnected. `on_record` returns false for a malformed record, which ends the connection. Takes no
+  // messages while the link is congested: a peer that does not read is not served.
+  template <class OnRecord>
+  task<std::optional<error>> receive(OnRecord on_record) {
+    const auto self = shared_from_this();
+    std::optional<error> reason;
+    try {
+      while (!reason) {
+        co_await room();
+        const buffer message = co_await connection_.receive();
+        if (!message) break;
+        std::span<const std::byte> rest = message.bytes();
+        while (!rest.empty() && !reason) {
+          const auto next = take(rest);
+          if (!next || !on_record(*next)) reason = error("receive", EPROTO, {}, "the peer speaks no RPC");
+        }
+      }
+    } catch (const exception& thrown) {
+      reason = thrown.error();
+    }
+    end();
+    co_return reason;
+  }
+
+  // Waits until everything has been sent. Then disconnects.
+  task<> finish() {
+    const auto self = shared_from_this();
+    while (!has_ended_ && waiting_bytes_ != 0) co_await io_.yield();
+    co_await connection_.close();
+    end();
+  }
+  // Disconnects now.
+  void end() {
+    if (std::exchange(has_ended_, true)) return;
+    wake_all(unsent_);
+    wake_all(congested_);
+    connection_.disconnect();
+  }
+  bool has_ended() const { return has_ended_; }
+  connection& peer() { return connection_; }
+
+ private:
+  static constexpr std::size_t kMaxWaiting = std::size_t{256} << 10;
+  static constexpr std::size_t kMaxMessages = 16;  // that are under way
+  static constexpr std::size_t kMinMessage = 256;
+  static constexpr std::size_t kMaxMessage = std::size_t{64} << 10;
+
+  std::size_t capacity() const { return std::min(connection_.max_message_size(), kMaxMessage); }
+  void close_message() {
+    if (!open_) return;
+    open_.shrink(filled_);
+    full_.push_back(std::move(open_));
+    open_ = buffer();
+    filled_ = 0;
+  }
+  void wake_all(list<waiter>& all) {
+    while (!all.empty()) io_.wake(all.front());
+  }
+
+  // Sends what there is, once for each turn of the loop: calls of the same turn share a message.
+  task<> transmit() {
+    const auto self = shared_from_this();
+    std::deque<pending<void>> under_way;
+    try {
+      while (!has_ended_) {
+        co_await wait_in(unsent_, [this] { return waiting_bytes_ != 0 || has_ended_; });
+        co_await io_.yield();
+        close_message();
+        while (!full_.empty() && !has_ended_) {
+          if (under_way.size() == kMaxMessages) {
+            pending<void>& oldest = under_way.front();
+            co_await oldest;
+            under_way.pop_front();
+          }
+          buffer next = std::move(full_.front());
+          full_.pop_front();
+          waiting_bytes_ -= next.size();
+          under_way.push_back(connection_.send(std::move(next)));
+          if (!is_congested()) wake_all(congested_);
+        }
+      }
+    } catch (const exception&) {
+      end();  // receive() reports the reason
+    }
+  }
+
+  loop& io_;
+  connection connection_;
+  buffer open_;  // the message that records are added to
+  std::size_t filled_ = 0;
+  std::deque<buffer> full_;
+  std::size_t waiting_bytes_ = 0;
+  list<waiter> unsent_;     // the sending coroutine
+  list<waiter> congested_;  // those who wait for room()
+  bool has_ended_ = false;
+};
+
+}  // namespace verbena::rpc::detail

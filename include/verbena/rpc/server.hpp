@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <verbena/cm.hpp>
+#include <verbena/rpc/link.hpp>
+#include <verbena/rpc/record.hpp>
+#include <verbena/rpc/service.hpp>
+
+namespace verbena::rpc {
+
+struct server_options {
+  std::size_t max_calls = 1024;  // of one client at a time; further ones wait in its queue
+  std::size_t max_arguments = std::size_t{16} << 20;  // bytes of one call; longer ones fail with EMSGSIZE
+  connection_options connection = {};
+};
+
+namespace detail {
+
+// The calls of one client. Reads all that the client sends: its number of calls is limited by the window that
+// it was told.
+class session : public std::enable_shared_from_this<session> {
+ public:
+  session(loop& io, const service& methods, const server_options& options, connection peer)
+      : io_(io), methods_(methods), options_(options), link_(std::make_shared<link>(io, std::move(peer))) {}
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+  ~session() { link_->end(); }
+
+  // Serves the client until it disconnects.
+  task<> run() {
+    const auto self = shared_from_this();
+    if (!link_->is_usable()) co_return;
+    link_->start();
+    link_->send({kind::window, 0, options_.max_calls});
+    co_await link_->receive([this](const record& one) { return take_in(one); });
+    calls_.clear();
+  }
+  // Takes no further calls. Disconnects when those that run have ended.
+  void stop() {
+    is_stopping_ = true;
+    link_->send({kind::goodbye});
+    finish_if_done();
+  }
+
+ private:
+  // A call, from its arrival until its reply is on its way or, if that is large, has been fetched.
+  struct call {
+    std::uint64_t number = 0;
+    std::string arguments;
+    std::optional<task<>> work;
+    bool has_ended = false;             // of `work`
+    bool was_suspended = false;         // `work` cannot destroy itself at its end: forget_ended() does
+    std::optional<region> large_reply;  // until the client has fetched it
+    bool is_over() const { return has_ended && !large_reply; }
+  };
+
+  bool take_in(const record& one) {
+    switch (one.what) {
+      case kind::call:
+        return begin(one, [&](call& added, const service::handler& handler) {
+          added.arguments = text_of(one.payload);
+          return answer(added, handler);
+        });
+      case kind::large_call: {
+        remote_slice there;
+        if (one.payload.size() != sizeof there) return false;
+        std::memcpy(&there, one.payload.data(), sizeof there);
+        return begin(one, [&](call& added, const service::handler& handler) {
+          return fetch_and_answer(added, handler, there);
+        });
+      }
+      case kind::cancel:
+        return cancel(one.call);
+      case kind::fetched:
+        return finish_large(one.call);
+      default:
+        return false;
+    }
+  }
+  template <class Start>
+  bool begin(const record& one, Start start) {
+    const service::handler* const handler = methods_.find(one.method);
+    if (is_stopping_) return fail(one.call, ESHUTDOWN, "the server ends"), true;
+    if (handler == nullptr) return fail(one.call, ENOSYS, "the server has no such method"), true;
+    if (calls_.size() >= options_.max_calls) return false;
+    const auto [place, is_new] = calls_.emplace(one.call, std::make_unique<call>());
+    if (!is_new) return false;
+    call& added = *place->second;
+    added.number = one.call;
+    added.work.emplace(start(added, *handler));
+    added.work->handle().resume();  // up to its first suspension: most calls are answered then
+    added.was_suspended = !added.has_ended;
+    if (added.is_over()) calls_.erase(one.call);
+    return true;
+  }
+  // The client's call is over either way, so it may free the memory of large arguments at the answer.
+  bool cancel(std::uint64_t number) {
+    const auto found = calls_.find(number);
+    if (found == calls_.end() || found->second->has_ended) return true;
+    calls_.erase(found);
+    fail(number, ECANCELED, {});
+    finish_if_done();
+    return true;
+  }
+  bool finish_large(std::uint64_t number) {
+    const auto found = calls_.find(number);
+    if (found == calls_.end() || !found->second->large_reply) return false;
+    found->second->large_reply.reset();
+    if (found->second->is_over()) calls_.erase(found);
+    finish_if_done();
+    return true;
+  }
+
+  task<> answer(call& own, const service::handler& handler) {
+    try {
+      send_reply(own, co_await handler(bytes_of(own.arguments)));
+    } catch (const exception& thrown) {
+      fail(own.number, thrown.error().code(), thrown.what());
+    } catch (const std::exception& thrown) {
+      fail(own.number, EIO, thrown.what());
+    }
+    end(own);
+  }
+  task<> fetch_and_answer(call& own, const service::handler& handler, remote_slice there) {
+    if (there.size > options_.max_arguments) {
+      fail(own.number, EMSGSIZE, "the arguments are longer than server_options::max_arguments");
+      co_return end(own);
+    }
+    own.arguments = (co_await link_->peer().read(there)).text();
+    co_await answer(own, handler);
+  }
+  void end(call& own) {
+    own.has_ended = true;
+    if (!own.was_suspended) return;
+    ended_.push_back(own.number);
+    clean_up_.start(io_.timers(), io_.now(), [this] { forget_ended(); });
+  }
+  void forget_ended() {
+    for (const std::uint64_t number : ended_) {
+      const auto found = calls_.find(number);
+      if (found != calls_.end() && found->second->is_over()) calls_.erase(found);
+    }
+    ended_.clear();
+    finish_if_done();
+  }
+  void finish_if_done() {
+    if (is_stopping_ && calls_.empty() && !std::exchange(is_done_, true))
+      io_.spawn([kept = link_](loop&) { return kept->finish(); });
+  }
+
+  void send_reply(call& own, const reply& made) {
+    if (made.code() != 0) return fail(own.number, made.code(), made.bytes());
+    if (made.bytes().size() <= link_->max_payload())
+      return link_->send({kind::reply, 0, own.number, 0, bytes_of(made.bytes())});
+    own.large_reply.emplace(link_->peer().share(made.bytes().size(), access::remote_read));
+    std::memcpy(own.large_reply->data(), made.bytes().data(), made.bytes().size());
+    const remote_slice there = own.large_reply->remote();
+    link_->send({kind::large_reply, 0, own.number, 0, std::as_bytes(std::span(&there, 1))});
+  }
+  void fail(std::uint64_t number, int code, std::string_view why) {
+    link_->send({kind::failure, static_cast<std::uint16_t>(code), number, 0,
+                 bytes_of(why.substr(0, link_->max_payload()))});
+  }
+
+  loop& io_;
+  const service& methods_;
+  const server_options& options_;
+  const std::shared_ptr<link> link_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<call>> calls_;
+  std::vector<std::uint64_t> ended_;
+  verbena::detail::timer clean_up_;
+  bool is_stopping_ = false;
+  bool is_done_ = false;
+};
+
+}  // namespace detail
+
+// Serves the methods of a service to any number of clients. Belongs to its loop's thread. Its destruction
+// disconnects all clients; stop() lets their calls end first.
+//
+// It speaks RDMA only, and never falls back to TCP: a host without an adapter fails with an error.
+class server {
+ public:
+  // `where`: the address to listen at, such as "[::]:7471" or "10.0.0.1:0". REQUIRES: io and methods outlive
+  // the server. Throws exception.
+  server(loop& io, std::string_view where, const service& methods, const server_options& options = {})
+      : io_(io), methods_(methods), options_(options), listener_(io, where, options.connection) {
+    accepting_.emplace(accept());
+    start_.suspend(accepting_->handle());
+    io_.wake(start_);
+  }
+  server(const server&) = delete;
+  server& operator=(const server&) = delete;
+
+  std::uint16_t port() const { return listener_.port(); }
+  // Number of clients that are connected.
+  std::size_t clients() const { return clients_.size(); }
+
+  // Accepts no further clients and calls, lets the running calls end, and disconnects.
+  task<> stop() {
+    accepting_.reset();
+    for (const auto& each : clients_) each->own->stop();
+    while (!clients_.empty())
+      co_await verbena::detail::wait_in(stopping_, [this] { return clients_.empty(); });
+  }
+
+ private:
+  struct client {
+    std::shared_ptr<detail::session> own;
+    std::optional<task<>> work;
+    verbena::detail::waiter start;
+    bool has_ended = false;
+  };
+
+  task<> accept() {
+    for (;;) {
+      connection peer = co_await listener_.accept();
+      forget_ended();
+      auto added = std::make_unique<client>();
+      added->own = std::make_shared<detail::session>(io_, methods_, options_, std::move(peer));
+      added->work.emplace(serve(*added));
+      added->start.suspend(added->work->handle());
+      io_.wake(added->start);
+      clients_.push_back(std::move(added));
+    }
+  }
+  task<> serve(client& one) {
+    co_await one.own->run();
+    one.has_ended = true;
+    clean_up_.start(io_.timers(), io_.now(), [this] { forget_ended(); });
+  }
+  void forget_ended() {
+    std::erase_if(clients_, [](const auto& each) { return each->has_ended; });
+    while (!stopping_.empty()) io_.wake(stopping_.front());
+  }
+
+  loop& io_;
+  const service& methods_;
+  const server_options options_;
+  listener listener_;
+  std::vector<std::unique_ptr<client>> clients_;
+  verbena::detail::timer clean_up_;
+  verbena::detail::list<verbena::detail::waiter> stopping_;
+  std::optional<task<>> accepting_;
+  verbena::detail::waiter start_;
+};
+
+}  // namespace verbena::rpc

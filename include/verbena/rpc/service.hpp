@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#include <verbena/async/task.hpp>
+#include <verbena/result.hpp>
+#include <verbena/rpc/record.hpp>
+
+namespace verbena::rpc {
+
+// The result of a call, as its handler returns it: bytes, or an errno with a sentence for the client.
+class reply {
+ public:
+  reply() = default;
+  reply(std::string bytes) : bytes_(std::move(bytes)) {}
+  reply(std::string_view bytes) : bytes_(bytes) {}
+  reply(const char* text) : bytes_(text) {}
+  reply(std::span<const std::byte> bytes)
+      : bytes_(reinterpret_cast<const char*>(bytes.data()), bytes.size()) {}
+  // Fails the call. The client gets verbena::exception with this errno.
+  static reply failure(int code, std::string_view why = {}) {
+    reply refused(why);
+    refused.code_ = code;
+    return refused;
+  }
+
+  int code() const { return code_; }
+  const std::string& bytes() const& { return bytes_; }
+
+ private:
+  std::string bytes_;
+  int code_ = 0;
+};
+
+// The methods of a server. Fill it before it is served.
+class service {
+ public:
+  // Arguments stay valid until the handler's coroutine has ended.
+  using handler = std::function<task<reply>(std::span<const std::byte>)>;
+
+  // Adds a method: a function of std::span<const std::byte> or std::string_view that returns task<reply>, or
+  // a reply at once. An exception of the handler fails the call. If the client cancels the call or is gone,
+  // the handler's coroutine is destroyed where it is suspended. REQUIRES: no method has this name
+  template <method_name Name, class Handler>
+  void on(Handler with) {
+    add(Name.view(), std::move(with));
+  }
+  template <class Handler>
+  void add(std::string_view name, Handler with) {
+    const std::uint64_t number = detail::number_of(name);
+    if (!methods_.emplace(number, adapted(std::move(with))).second)
+      throw exception(error("add a method", EEXIST, name, "the service has a method of this name or number"));
+  }
+  const handler* find(std::uint64_t number) const {
+    const auto found = methods_.find(number);
+    return found != methods_.end() ? &found->second : nullptr;
+  }
+
+ private:
+  template <class Handler>
+  static handler adapted(Handler with) {
+    if constexpr (std::is_invocable_v<Handler&, std::span<const std::byte>>) {
+      return started(
+          [with = std::move(with)](std::span<const std::byte> arguments) mutable { return with(arguments); });
+    } else {
+      static_assert(std::is_invocable_v<Handler&, std::string_view>);
+      return started([with = std::move(with)](std::span<const std::byte> arguments) mutable {
+        return with(std::string_view(reinterpret_cast<const char*>(arguments.data()), arguments.size()));
+      });
+    }
+  }
+  template <class Handler>
+  static handler started(Handler with) {
+    using returned = decltype(with(std::span<const std::byte>()));
+    if constexpr (std::is_same_v<returned, task<reply>>) {
+      return with;
+    } else {
+      return [with = std::move(with)](std::span<const std::byte> arguments) mutable -> task<reply> {
+        co_return with(arguments);
+      };
+    }
+  }
+
+  std::unordered_map<std::uint64_t, handler> methods_;
+};
+
+}  // namespace verbena::rpc

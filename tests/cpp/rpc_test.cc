@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remote procedure calls of the C++ API: results, failures, large data, deadlines, lost connections,
+// shutdown.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <verbena/async/join.hpp>
+#include <verbena/rpc.hpp>
+
+namespace verbena {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Rpc : public ::testing::Test {
+ protected:
+  Rpc() {
+    methods_.on<"echo">([this](std::string_view text) {
+      ++runs_;
+      return rpc::reply(text);
+    });
+    methods_.on<"later">([this](std::string_view text) -> task<rpc::reply> {
+      const Presence here(waiting_);
+      co_await io_.sleep(1ms);
+      co_return rpc::reply(text);
+    });
+    methods_.on<"never">([this](std::string_view) -> task<rpc::reply> {
+      const Presence here(waiting_);
+      co_await io_.sleep(1h);
+      co_return "unreachable";
+    });
+    methods_.on<"refuse">([](std::string_view why) { return rpc::reply::failure(EPERM, why); });
+    methods_.on<"throw">(
+        [](std::string_view why) -> rpc::reply { throw std::runtime_error(std::string(why)); });
+    methods_.on<"repeat">([](std::string_view text) {
+      std::string all;
+      for (int i = 0; i < 1000; ++i) all += text;
+      return rpc::reply(std::move(all));
+    });
+    serve();
+  }
+  // Counts the coroutines of a method that are alive.
+  struct Presence {
+    explicit Presence(int& all) : count(all) { ++count; }
+    Presence(const Presence&) = delete;
+    ~Presence() { --count; }
+    int& count;
+  };
+  void serve(const std::string& where = "127.0.0.1:0") {
+    server_.reset();
+    server_.emplace(io_, where, methods_, options_);
+    address_ = "127.0.0.1:" + std::to_string(server_->port());
+  }
+  task<rpc::client> connected(rpc::client_options options = {}) {
+    return rpc::connect(io_, address_, options);
+  }
+  // Returns the errno of the failure, or 0.
+  task<int> code_of(rpc::pending_call call) {
+    try {
+      co_await call;
+    } catch (const exception& thrown) {
+      co_return thrown.error().code();
+    }
+    co_return 0;
+  }
+  template <class Work>
+  void run(Work work) {
+    io_.run([this, &work](loop&) -> task<> {
+      rpc::client client = co_await connected();
+      co_await work(client);
+      co_await client.close();
+    });
+  }
+  task<> echo_some(int number) {
+    rpc::client client = co_await connected();
+    for (int round = 0; round < 20; ++round) {
+      const std::string text = std::to_string(number * 100 + round);
+      EXPECT_EQ(co_await client.call<"echo">(text), text);
+    }
+  }
+  task<> until_none_waits() {
+    while (waiting_ != 0) co_await io_.yield();
+  }
+
+  loop io_;
+  rpc::service methods_;
+  rpc::server_options options_;
+  std::optional<rpc::server> server_;
+  std::string address_;
+  int waiting_ = 0;
+  int runs_ = 0;
+};
+
+TEST_F(Rpc, ReturnsResults) {
+  run([](rpc::client& client) -> task<> {
+    EXPECT_EQ(co_await client.call<"echo">("hello"), "hello");
+    EXPECT_EQ(co_await client.call<"echo">(""), "");
+    EXPECT_EQ(co_await client.call<"later">("after a while"), "after a while");
+    EXPECT_EQ(co_await client.call("echo", "by name"), "by name");
+  });
+}
+
+TEST_F(Rpc, RunsManyCallsAtOnce) {
+  run([](rpc::client& client) -> task<> {
+    std::vector<rpc::pending_call> all;
+    for (int i = 0; i < 5000; ++i) {
+      const std::string text = std::to_string(i);
+      all.push_back(i % 3 == 0 ? client.call<"later">(text) : client.call<"echo">(text));
+    }
+    int number = 0;
+    for (auto& each : all) EXPECT_EQ(co_await each, std::to_string(number++));
+  });
+}
+
+TEST_F(Rpc, PassesFailuresOn) {
+  run([this](rpc::client& client) -> task<> {
+    EXPECT_EQ(co_await code_of(client.call<"refuse">("no")), EPERM);
+    EXPECT_EQ(co_await code_of(client.call<"throw">("broken")), EIO);
+    EXPECT_EQ(co_await code_of(client.call<"unknown">("")), ENOSYS);
+    try {
+      co_await client.call<"refuse">("not today");
+    } catch (const exception& thrown) {
+      EXPECT_EQ(thrown.error().subject(), "not today");
+    }
+  });
+}
+
+TEST_F(Rpc, MovesLargeDataByRendezvous) {
+  run([](rpc::client& client) -> task<> {
+    std::string large(std::size_t{3} << 20, 'x');
+    for (std::size_t i = 0; i < large.size(); i += 4096) large[i] = static_cast<char>('a' + i / 4096 % 26);
+    EXPECT_EQ(co_await client.call<"echo">(large), large);
+    EXPECT_EQ((co_await client.call<"repeat">("0123456789")).size(), 10'000U);
+    for (std::size_t size = 3900; size < 4200; size += 13) {  // around the longest that fits into a record
+      const std::string text(size, 's');
+      EXPECT_EQ(co_await client.call<"echo">(text), text);
+    }
+  });
+}
+
+TEST_F(Rpc, RefusesArgumentsThatAreTooLarge) {
+  options_.max_arguments = 10'000;
+  serve();
+  run([this](rpc::client& client) -> task<> {
+    EXPECT_EQ(co_await code_of(client.call<"echo">(std::string(10'001, 'x'))), EMSGSIZE);
+    EXPECT_EQ(co_await code_of(client.call<"echo">(std::string(10'000, 'x'))), 0);
+  });
+}
+
+TEST_F(Rpc, EndsCallsAtTheirDeadline) {
+  run([this](rpc::client& client) -> task<> {
+    EXPECT_EQ(co_await code_of(client.call<"never">("", {.deadline = 1ms})), ETIMEDOUT);
+    co_await until_none_waits();  // the server's coroutine is destroyed, too
+    EXPECT_EQ(co_await client.call<"echo">("goes on", {.deadline = 10s}), "goes on");
+  });
+}
+
+TEST_F(Rpc, CancelsCallsThatNobodyAwaits) {
+  run([this](rpc::client& client) -> task<> {
+    {
+      const auto forgotten = client.call<"never">("");
+      const auto large = client.call<"never">(std::string(100'000, 'x'));
+      while (waiting_ < 2) co_await io_.yield();
+    }
+    co_await until_none_waits();
+    EXPECT_EQ(co_await client.call<"echo">("goes on"), "goes on");
+  });
+}
+
+TEST_F(Rpc, LimitsTheCallsOfAClient) {
+  options_.max_calls = 3;
+  serve();
+  run([this](rpc::client& client) -> task<> {
+    std::vector<rpc::pending_call> all;
+    for (int i = 0; i < 50; ++i) all.push_back(client.call<"later">("x"));
+    int most = 0;
+    for (auto& each : all) {
+      most = std::max(most, waiting_);
+      EXPECT_EQ(co_await each, "x");
+    }
+    EXPECT_LE(most, 3);
+  });
+}
+
+TEST_F(Rpc, RepeatsIdempotentCallsOnly) {
+  run([this](rpc::client& client) -> task<> {
+    auto once = client.call<"never">("");
+    auto again = client.call<"never">("", {.deadline = 10s, .idempotent = true});
+    while (waiting_ < 2) co_await io_.yield();
+    serve("127.0.0.1:" + std::to_string(server_->port()));
+    EXPECT_EQ(co_await code_of(std::move(once)), ECONNRESET);
+    while (waiting_ != 1) co_await io_.yield();  // the new server runs the other one
+    EXPECT_EQ(co_await client.call<"echo">("goes on"), "goes on");
+  });
+  EXPECT_EQ(waiting_, 0);
+}
+
+TEST_F(Rpc, FailsWhereNoServerIs) {
+  server_.reset();
+  io_.run([this](loop&) -> task<> {
+    try {
+      co_await connected();
+      ADD_FAILURE();
+    } catch (const exception& thrown) {
+      EXPECT_EQ(thrown.error().code(), ECONNREFUSED);
+    }
+  });
+}
+
+TEST_F(Rpc, LetsCallsEndWhenTheServerStops) {
+  run([this](rpc::client& client) -> task<> {
+    auto running = client.call<"later">("in time");
+    while (waiting_ == 0) co_await io_.yield();
+    co_await when_all(server_->stop(), [](rpc::pending_call call) -> task<> {
+      EXPECT_EQ(co_await call, "in time");
+    }(std::move(running)));
+    EXPECT_EQ(server_->clients(), 0U);
+  });
+}
+
+TEST_F(Rpc, ServesManyClients) {
+  io_.run([this](loop&) -> task<> {
+    std::vector<task<>> all;
+    for (int i = 0; i < 50; ++i) {
+      all.push_back(echo_some(i));
+    }
+    co_await when_all(std::move(all));
+  });
+  EXPECT_EQ(runs_, 1000);
+}
+
+// Sends what no client sends. The server ends that connection, and serves others.
+TEST_F(Rpc, EndsConnectionsThatSendNonsense) {
+  io_.run([this](loop&) -> task<> {
+    for (const std::string& nonsense :
+         {std::string("short"), std::string(24, '\xff'), std::string(64, '\0'),
+          std::string("\x00\x00\x00\x00\x05\x00\x00\x00", 8) + std::string(16, '\0')}) {
+      connection rude = co_await verbena::connect(io_, address_);
+      co_await rude.send(nonsense);
+      while (co_await rude.receive()) {
+      }
+      EXPECT_FALSE(rude.is_open());
+    }
+    rpc::client client = co_await connected();
+    EXPECT_EQ(co_await client.call<"echo">("goes on"), "goes on");
+  });
+}
+
+TEST_F(Rpc, RefusesASecondMethodOfOneName) {
+  EXPECT_THROW(methods_.on<"echo">([](std::string_view) { return rpc::reply(); }), exception);
+}
+
+// Destroys client and calls after each number of turns: wherever their coroutines are suspended.
+TEST_F(Rpc, MayBeDestroyedAtAnySuspension) {
+  const auto work = [this]() -> task<> {
+    rpc::client client = co_await connected();
+    const std::string large(20'000, 'x');
+    const auto first = client.call<"never">(large);
+    auto second = client.call<"later">(large);
+    auto third = client.call<"echo">(large, {.deadline = 1s, .idempotent = true});
+    co_await second;
+    co_await third;
+    co_await client.call<"echo">("small");
+  };
+  bool has_ended = false;
+  for (int turns = 0; !has_ended && turns < 5000; turns += 1 + turns / 50) {
+    const task<> cut_off = work();
+    cut_off.handle().resume();
+    for (int i = 0; i < turns && !cut_off.done(); ++i) io_.turn();
+    has_ended = cut_off.done();
+  }
+  io_.run(work());
+  io_.run(until_none_waits());
+}
+
+}  // namespace
+}  // namespace verbena
