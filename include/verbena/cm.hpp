@@ -119,8 +119,8 @@ class [[nodiscard]] pending {
   detail::operation* operation_;
 };
 
-// Memory of this end that the peer may read, write and change by atomics: a T, zeroed. Ends the peer's access
-// when it is destroyed.
+// A T of this end that the peer may read, write and change by atomics. Ends the peer's access when it is
+// destroyed.
 template <class T>
 class shared {
  public:
@@ -176,7 +176,8 @@ class connection {
     return send(std::as_bytes(std::span(&value, 1)));
   }
 
-  // Returns the next message. Returns an empty buffer, which is false, when the peer has disconnected.
+  // Returns the next message. Returns an empty buffer, which is false, when the peer has disconnected. A loop
+  // should keep the buffer: GCC 12 miscompiles `while (co_await c.receive())` without a declaration.
   task<buffer> receive() {
     const detail::state_handle kept = state_;
     const auto is_ready = [&] { return kept->has_message() || kept->is_at_end(); };
@@ -199,10 +200,16 @@ class connection {
 
   // ---- remote memory
 
-  // Makes a T that the peer may reach: send it shared::remote().
+  // Makes a zeroed T that the peer may reach: send it shared::remote().
   template <class T>
   shared<T> share() {
-    return shared<T>(share(sizeof(T), access::remote_read | access::remote_write | access::remote_atomic));
+    return shared<T>(share(sizeof(T), kAllAccess));
+  }
+  // Lets the peer reach an object of the program, which must live longer than the result.
+  template <class T>
+  shared<T> share(T& object) {
+    return shared<T>(
+        state_->domain().register_memory(std::as_writable_bytes(std::span(&object, 1)), kAllAccess).value());
   }
   // Makes memory that the peer may reach by its region::remote(), with these rights.
   region share(std::size_t size, access rights) { return state_->domain().allocate(size, rights).value(); }
@@ -250,6 +257,7 @@ class connection {
   std::optional<error> failure() const { return state_->failure(); }
 
  private:
+  static constexpr access kAllAccess = access::remote_read | access::remote_write | access::remote_atomic;
   static constexpr const char* kTooLong =
       "the message is longer than the peer's connection_options::message_size";
 

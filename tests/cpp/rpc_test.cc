@@ -249,7 +249,7 @@ TEST_F(Rpc, EndsConnectionsThatSendNonsense) {
           std::string("\x00\x00\x00\x00\x05\x00\x00\x00", 8) + std::string(16, '\0')}) {
       connection rude = co_await verbena::connect(io_, address_);
       co_await rude.send(nonsense);
-      while (co_await rude.receive()) {
+      while (const buffer ignored = co_await rude.receive()) {
       }
       EXPECT_FALSE(rude.is_open());
     }
