@@ -7,6 +7,7 @@ Needs root for a network namespace."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,8 +41,14 @@ class Tutorial(unittest.TestCase):
         cls.top = pathlib.Path(cls.folder.name)
         subprocess.run(["cmake", "--install", BUILD, "--component", "development", "--prefix", cls.top / "installed"],
                        check=True, capture_output=True)
-        folders = ":".join(map(str, cls.top.glob("installed/**/pkgconfig")))
-        cls.environment = os.environ | {"PKG_CONFIG_PATH": folders, "PKG_CONFIG_VERBENA_PREFIX": str(cls.top / "installed")}
+        # The installed file has the prefix of the build, which is another folder.
+        wrapper = cls.top / "bin/pkg-config"
+        wrapper.parent.mkdir()
+        wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("pkg-config")} --define-variable=prefix={cls.top}/installed "$@"\n',
+                           encoding="utf-8")
+        wrapper.chmod(0o755)
+        cls.environment = os.environ | {"PKG_CONFIG_PATH": ":".join(map(str, cls.top.glob("installed/**/pkgconfig"))),
+                                        "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
         for block in blocks("cpp"):
             name = re.match(r"// (\S+)\n", block)
             if name:

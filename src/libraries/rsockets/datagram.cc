@@ -300,8 +300,9 @@ Result<size_t> Datagram::send_udp(const Destination& to, UdpHeader::Kind kind, B
   const UdpHeader header{kind, to.qp->number(), to.qp->local()};
   const size_t length = payload.size();
   std::array<std::byte, kDatagramBytes> datagram;
-  if (header.size() + length > datagram.size()) return fail(EMSGSIZE);
-  const size_t header_length = header.encode(datagram.data());
+  const size_t header_length = header.size();
+  if (header_length + length > datagram.size()) return fail(EMSGSIZE);
+  header.encode(datagram.data());
   payload.read(datagram.data() + header_length, length);
   const bool named = &to != connected_;  // a connected UDP socket takes no destination
   const ssize_t sent = ::sendto(udp_.get(), datagram.data(), header_length + length, flags,
