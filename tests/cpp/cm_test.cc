@@ -152,6 +152,26 @@ TEST_F(Connections, EndTheReceivingOfThePeer) {
   }(io_));
 }
 
+// The adapter may flush the SENDs before the loop learns of the peer's disconnection.
+TEST_F(Connections, EndInOrderWhenThePeerDisconnectsDuringASend) {
+  bool has_ended = false;
+  serve([&](connection peer) -> task<> {
+    int code = 0;
+    while (code == 0) code = co_await code_of(peer.send("more"));
+    EXPECT_EQ(code, ENOTCONN);
+    EXPECT_FALSE(co_await peer.receive());
+    EXPECT_FALSE(peer.failure());
+    has_ended = true;
+  });
+  io_.run([&](loop&) -> task<> {
+    {
+      connection peer = co_await connected();
+      co_await peer.receive();
+    }
+    while (!has_ended) co_await io_.yield();
+  }(io_));
+}
+
 TEST_F(Connections, RefuseWhatIsTooLong) {
   serve(echo);
   io_.run([this](loop&) -> task<> {
