@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections of the C++ API: messages, credits, remote memory, ends and failures.
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -130,6 +131,24 @@ TEST_F(Connections, ReachRemoteMemory) {
     copy->page[1] = 'y';
     co_await peer.write(there.memory, std::move(copy).release());
     EXPECT_EQ((co_await peer.read(there))->page[1], 'y');
+    co_await peer.send("done");
+  }(io_));
+}
+
+TEST_F(Connections, ReachElementsOfRemoteArrays) {
+  using Numbers = std::array<std::uint64_t, 8>;
+  serve([](connection peer) -> task<> {
+    shared<Numbers> numbers = peer.share<Numbers>();
+    (*numbers)[5] = 50;
+    co_await peer.send_value(numbers.remote());
+    co_await peer.receive();
+    EXPECT_EQ((*numbers)[7], 70U);
+  });
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    const auto there = co_await peer.receive_value<remote<Numbers>>();
+    EXPECT_EQ(*co_await peer.read(there[5]), 50U);
+    co_await peer.write(there[7], 70);
     co_await peer.send("done");
   }(io_));
 }
