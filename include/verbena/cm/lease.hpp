@@ -33,7 +33,7 @@ struct remote {
   }
   // An element of a std::array. REQUIRES: the array has it
   template <class Array = T>
-  requires(std::tuple_size_v<Array> != 0) remote<typename Array::value_type>
+  requires(std::tuple_size<Array>::value != 0) remote<typename Array::value_type>
   operator[](std::size_t index) const {
     constexpr std::size_t kSize = sizeof(typename Array::value_type);
     return {memory.part(index * kSize, kSize)};
