@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -28,6 +29,7 @@ class exchange {
     check(::setsockopt(door.socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "set a socket option");
     check(::bind(door.socket_, found->ai_addr, found->ai_addrlen), "bind a socket");
     check(::listen(door.socket_, 1), "listen");
+    std::fprintf(stderr, "listening at port %s\n", port.c_str());
     return exchange(::accept(door.socket_, nullptr, nullptr));
   }
   static exchange connect(const std::string& host, const std::string& port) {
