@@ -53,6 +53,7 @@ class multicast_state final : public cm_handler {
     service().live.push_back(*this);
   }
   ~multicast_state() override {
+    leave();
     id_ = cm_identifier();  // destroys the queue pair: the adapter is done with the buffers
     if (queue_ != nullptr) queue_->give_room(options_.receives + options_.sends);
   }
@@ -72,6 +73,7 @@ class multicast_state final : public cm_handler {
       fail(error("find a route to", errno, group));
   }
   void on_event(const cm_event& event) override {
+    if (has_ended_) return;
     if (event.type == RDMA_CM_EVENT_ADDR_RESOLVED) {
       prepare();
     } else if (event.type == RDMA_CM_EVENT_MULTICAST_JOIN) {
@@ -114,8 +116,8 @@ class multicast_state final : public cm_handler {
   void leave() {
     if (std::exchange(has_ended_, true)) return;
     deadline_.stop();
-    if (address_) rdma_leave_multicast(id_.get(), group_address());
     if (id_.get() != nullptr && id_->qp != nullptr) {
+      rdma_leave_multicast(id_.get(), group_address());  // also while it is still joining
       ibv_qp_attr wanted{};
       wanted.qp_state = IBV_QPS_ERR;
       ibv_modify_qp(id_->qp, &wanted, IBV_QP_STATE);
@@ -177,7 +179,6 @@ class multicast_state final : public cm_handler {
     fail(thrown.error());
   }
   void joined(const rdma_ud_param& group) {
-    if (has_ended_) return;
     auto made = adapter_->domain().make_address(group.ah_attr);
     if (!made) return fail(made.error());
     address_ = std::move(*made);
@@ -235,5 +236,4 @@ inline void datagram_slot::on_completion(const ibv_wc& done) {
 }
 
 }  // namespace detail
-
 }  // namespace verbena
