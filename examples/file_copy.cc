@@ -38,8 +38,8 @@ constexpr std::uint64_t kPiece = 64 << 10;
 
 // The client's first message, and the server's answer. In the byte order of hosts, which must be the same.
 struct request {
-  bool is_put = false;
-  std::uint64_t size = 0;  // of a file that the client puts
+  std::uint8_t is_put = 0;  // no bool, which a malicious client could give a third value
+  std::uint64_t size = 0;   // of a file that the client puts
   std::array<char, 256> name{};
 };
 struct answer {
@@ -56,6 +56,7 @@ file open_in(const std::string& folder, const request& wanted) {
   const int flags = wanted.is_put ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY;
   return open_file(folder + "/" + name, flags | O_NOFOLLOW | O_NONBLOCK);
 }
+
 // Serves one client. For each part of the file, says when the window is ready, and waits until the client is.
 task<> serve(connection client, const std::string& folder) {
   const auto wanted = co_await client.receive_value<request>();
