@@ -12,6 +12,7 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 option(VERBENA_TESTS "Build the tests" ON)
 option(VERBENA_BENCH "Build the benchmarks" ON)
+option(VERBENA_EXAMPLES "Build the examples of the C++ API" ON)
 option(VERBENA_FUZZ "Build the fuzz targets; needs Clang, see the preset 'fuzz'" OFF)
 # Off by default, because a newer compiler may have warnings that users cannot fix. The developers' presets turn it on. CI turns
 # it on for the release preset by the environment variable of the same name.

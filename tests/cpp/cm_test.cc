@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections of the C++ API: messages, credits, remote memory, ends and failures.
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -134,6 +135,24 @@ TEST_F(Connections, ReachRemoteMemory) {
   }(io_));
 }
 
+TEST_F(Connections, ReachElementsOfRemoteArrays) {
+  using Numbers = std::array<std::uint64_t, 8>;
+  serve([](connection peer) -> task<> {
+    shared<Numbers> numbers = peer.share<Numbers>();
+    (*numbers)[5] = 50;
+    co_await peer.send_value(numbers.remote());
+    co_await peer.receive();
+    EXPECT_EQ((*numbers)[7], 70U);
+  });
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    const auto there = co_await peer.receive_value<remote<Numbers>>();
+    EXPECT_EQ(*co_await peer.read(there[5]), 50U);
+    co_await peer.write(there[7], 70);
+    co_await peer.send("done");
+  }(io_));
+}
+
 TEST_F(Connections, EndTheReceivingOfThePeer) {
   bool has_ended = false;
   serve([&](connection peer) -> task<> {
@@ -147,6 +166,26 @@ TEST_F(Connections, EndTheReceivingOfThePeer) {
     {
       connection peer = co_await connected();
       co_await peer.send("last");
+    }
+    while (!has_ended) co_await io_.yield();
+  }(io_));
+}
+
+// The adapter may flush the SENDs before the loop learns of the peer's disconnection.
+TEST_F(Connections, EndInOrderWhenThePeerDisconnectsDuringASend) {
+  bool has_ended = false;
+  serve([&](connection peer) -> task<> {
+    int code = 0;
+    while (code == 0) code = co_await code_of(peer.send("more"));
+    EXPECT_EQ(code, ENOTCONN);
+    EXPECT_FALSE(co_await peer.receive());
+    EXPECT_FALSE(peer.failure());
+    has_ended = true;
+  });
+  io_.run([&](loop&) -> task<> {
+    {
+      connection peer = co_await connected();
+      co_await peer.receive();
     }
     while (!has_ended) co_await io_.yield();
   }(io_));

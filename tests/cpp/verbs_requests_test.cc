@@ -243,12 +243,21 @@ TEST(SharedReceiveQueue, ServesSeveralQueuePairs) {
 TEST(Xrc, SendsToTheSharedReceiveQueueThatIsNamed) {
   const context device = open().value();
   const pd domain = device.make_pd().value();
-  const cq queue = device.make_cq(8).value();
+  const cq sends = device.make_cq(8).value();
+  const cq receives = device.make_cq(8).value();
   const xrc_domain shared = device.make_xrc_domain().value();
-  const srq target = domain.make_srq({.domain = &shared, .xrc_cq = &queue}).value();
-  EXPECT_NE(target.number().value(), 0U);
-  const qp sender = domain.make_qp(transport::xrc_send, {.send_cq = queue, .max_recv_wr = 0}).value();
-  EXPECT_EQ(sender.state().value(), IBV_QPS_RESET);
+  const srq target = domain.make_srq({.domain = &shared, .xrc_cq = &receives}).value();
+  const qp sender = domain.make_qp(transport::xrc_send, {.send_cq = sends}).value();
+  const qp receiver = shared.make_receiver().value();
+  sender.connect(receiver.local_endpoint().value()).value();
+  receiver.connect(sender.local_endpoint().value()).value();
+  const region memory = domain.allocate(4096).value();
+  fill(memory, "by XRC");
+  target.post(recv(memory.part(64, 8)).numbered(5)).value();
+  sender.post(send(memory.first(6)).to_srq(target.number().value()).signaled()).value();
+  EXPECT_EQ(next(receives).wr_id, 5U);
+  EXPECT_EQ(text_of(memory.part(64, 6)), "by XRC");
+  EXPECT_EQ(next(sends).status, IBV_WC_SUCCESS);
 }
 
 }  // namespace

@@ -283,10 +283,13 @@ class connection_state final : public cm_handler, public block_owner {
     if (done.status == IBV_WC_SUCCESS) {
       end(one, std::nullopt);
       flush();
+    } else if (done.status == IBV_WC_WR_FLUSH_ERR) {
+      disconnect();  // by the peer, whose event may come after this
+      end(one, failure_ ? *failure_ : error(one.tried, ENOTCONN, {}, "the connection has ended"));
     } else {
       const error reason(one.tried, done.status, done.qp_num, done.vendor_err);
       fail(reason);
-      end(one, done.status == IBV_WC_WR_FLUSH_ERR && failure_ ? *failure_ : reason);
+      end(one, reason);
     }
     look_whether_drained();
     drop_reference();

@@ -31,6 +31,7 @@ struct cm_event {
   rdma_cm_id* id = nullptr;  // of a connection request: the new connection's
   std::array<std::byte, 256> data{};
   std::size_t data_size = 0;
+  rdma_ud_param datagram{};  // of a multicast group that was joined: how to send to it
   std::span<const std::byte> private_data() const { return std::span(data).first(data_size); }
 };
 
@@ -97,6 +98,7 @@ class cm_service final : public event_source {
       copy.type = event->event;
       copy.status = event->status;
       copy.id = event->id;
+      if (copy.type == RDMA_CM_EVENT_MULTICAST_JOIN) copy.datagram = event->param.ud;
       const auto& parameters = event->param.conn;
       if (parameters.private_data != nullptr) {
         copy.data_size = std::min<std::size_t>(parameters.private_data_len, copy.data.size());
@@ -124,8 +126,8 @@ class cm_identifier {
   cm_identifier() = default;
   // Takes over the identifier of a connection request.
   cm_identifier(rdma_cm_id* id, cm_handler& handler) : id_(id) { id_->context = &handler; }
-  cm_identifier(cm_service& service, cm_handler& handler) {
-    if (rdma_create_id(service.channel(), &id_, &handler, RDMA_PS_TCP) != 0)
+  cm_identifier(cm_service& service, cm_handler& handler, rdma_port_space space = RDMA_PS_TCP) {
+    if (rdma_create_id(service.channel(), &id_, &handler, space) != 0)
       throw exception(error("make a connection identifier", errno));
   }
   cm_identifier(const cm_identifier&) = delete;

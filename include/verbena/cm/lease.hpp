@@ -5,6 +5,7 @@
 #include <new>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -29,6 +30,13 @@ struct remote {
     const auto offset =
         static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(&(whole->*which)) - place);
     return {memory.part(offset, sizeof(Member))};
+  }
+  // An element of a std::array. REQUIRES: the array has it
+  template <class Array = T>
+  requires(std::tuple_size<Array>::value != 0) remote<typename Array::value_type>
+  operator[](std::size_t index) const {
+    constexpr std::size_t kSize = sizeof(typename Array::value_type);
+    return {memory.part(index * kSize, kSize)};
   }
 };
 

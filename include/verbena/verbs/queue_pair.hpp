@@ -37,6 +37,9 @@ struct srq_options {
 class xrc_domain : public object<ibv_xrcd> {
  public:
   using object::object;
+  // The end of an XRC connection that receives: takes messages for all shared receive queues of the domain.
+  // Its peer is a queue pair with transport::xrc_send.
+  result<qp> make_receiver(std::uint8_t port = 1) const;
 };
 
 inline result<xrc_domain> context::make_xrc_domain(int file) const {
@@ -305,8 +308,9 @@ inline result<qp> pd::make_qp(transport kind, const qp_options& options) const {
   wanted.send_cq = options.send_cq.get();
   wanted.recv_cq = recv_cq.get();
   wanted.srq = options.srq != nullptr ? options.srq->get() : nullptr;
-  wanted.cap = {options.max_send_wr, options.max_recv_wr, options.max_send_sge, options.max_recv_sge,
-                options.max_inline};
+  const bool receives = kind != transport::xrc_send;
+  wanted.cap = {options.max_send_wr, receives ? options.max_recv_wr : 0, options.max_send_sge,
+                receives ? options.max_recv_sge : 0, options.max_inline};
   wanted.qp_type = static_cast<ibv_qp_type>(kind);
   wanted.sq_sig_all = options.signal_all ? 1 : 0;
   ibv_qp* const made = ibv_create_qp(get(), &wanted);
@@ -315,6 +319,16 @@ inline result<qp> pd::make_qp(transport kind, const qp_options& options) const {
   return qp(detail::own(made, ibv_destroy_qp, handle(), options.send_cq.handle(), recv_cq.handle(),
                         std::move(kept)),
             wanted.cap.max_inline_data, options.port);
+}
+
+inline result<qp> xrc_domain::make_receiver(std::uint8_t port) const {
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_type = IBV_QPT_XRC_RECV;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  wanted.xrcd = get();
+  ibv_qp* const made = ibv_create_qp_ex(get()->context, &wanted);
+  if (made == nullptr) return error("make an XRC queue pair", errno);
+  return qp(detail::own(made, ibv_destroy_qp, handle()), 0, port);
 }
 
 }  // namespace verbena

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multicast groups of the C++ API.
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <verbena/async/join.hpp>
+#include <verbena/cm/multicast.hpp>
+
+namespace verbena {
+namespace {
+
+constexpr const char* kGroup = "239.1.2.3";
+constexpr const char* kInterface = "127.0.0.1";
+
+class Multicast : public ::testing::Test {
+ protected:
+  // Returns the errno of the failure, or 0.
+  template <class Awaited>
+  task<int> code_of(Awaited awaited) {
+    try {
+      co_await std::move(awaited);
+    } catch (const exception& thrown) {
+      co_return thrown.error().code();
+    }
+    co_return 0;
+  }
+
+  loop io_;
+};
+
+TEST_F(Multicast, ReachesTheOtherMembers) {
+  io_.run([this](loop&) -> task<> {
+    multicast_group one = co_await join_multicast(io_, kGroup, kInterface);
+    multicast_group other = co_await join_multicast(io_, kGroup, kInterface);
+    for (const char* text : {"hello", "a datagram"}) {
+      co_await one.send(text);
+      const buffer got = co_await other.receive();
+      EXPECT_EQ(got.text(), text);
+    }
+    co_await one.close();
+    co_await other.close();
+  }(io_));
+}
+
+TEST_F(Multicast, WaitsForRoomInTheSendQueue) {
+  io_.run([this](loop&) -> task<> {
+    multicast_group one = co_await join_multicast(io_, kGroup, kInterface, {.sends = 2});
+    for (int i = 0; i < 100; ++i) co_await one.send(std::to_string(i));
+    co_await one.close();
+  }(io_));
+}
+
+TEST_F(Multicast, DropsDatagramsThatTheProgramDoesNotTake) {
+  io_.run([this](loop&) -> task<> {
+    multicast_group one = co_await join_multicast(io_, kGroup, kInterface);
+    multicast_group other = co_await join_multicast(io_, kGroup, kInterface, {.receives = 4});
+    for (int i = 0; i < 100; ++i) co_await one.send(std::to_string(i));
+    co_await one.close();
+    co_await other.close();
+    int kept = 0;
+    while (co_await other.receive()) ++kept;
+    EXPECT_LE(kept, 4);
+  }(io_));
+}
+
+TEST_F(Multicast, EndsTheReceivingThatIsUnderWay) {
+  io_.run([this](loop&) -> task<> {
+    multicast_group one = co_await join_multicast(io_, kGroup, kInterface);
+    const auto receive = [&]() -> task<bool> { co_return !co_await one.receive(); };
+    const auto [has_ended, unused] = co_await when_all(receive(), one.close());
+    EXPECT_TRUE(has_ended);
+    EXPECT_EQ(co_await code_of(one.send("late")), ENOTCONN);
+  }(io_));
+}
+
+TEST_F(Multicast, RefusesWhatIsTooLongOrNoGroup) {
+  io_.run([this](loop&) -> task<> {
+    multicast_group one = co_await join_multicast(io_, kGroup, kInterface);
+    EXPECT_EQ(co_await code_of(one.send(std::string(one.max_message_size(), 'x'))), 0);
+    EXPECT_EQ(co_await code_of(one.send(std::string(one.max_message_size() + 1, 'x'))), EMSGSIZE);
+    EXPECT_EQ(co_await code_of(join_multicast(io_, "nonsense", kInterface)), EADDRNOTAVAIL);
+    EXPECT_NE(co_await code_of(join_multicast(io_, "127.0.0.1", kInterface)), 0);
+    EXPECT_NE(co_await code_of(join_multicast(io_, kGroup, "192.0.2.1")), 0);
+  }(io_));
+}
+
+// Destroys the coroutine after each number of turns: wherever it is suspended.
+TEST_F(Multicast, MayBeDestroyedAtAnySuspension) {
+  const auto work = [this]() -> task<> {
+    multicast_group one = co_await join_multicast(io_, kGroup, kInterface);
+    multicast_group other = co_await join_multicast(io_, kGroup, kInterface);
+    co_await one.send("hello");
+    co_await other.receive();
+    co_await one.close();
+  };
+  bool has_ended = false;
+  for (int turns = 0; !has_ended && turns < 500; ++turns) {
+    task<> member = work();
+    member.handle().resume();
+    for (int i = 0; i < turns && !member.done(); ++i) io_.turn();
+    has_ended = member.done();
+  }
+  io_.run(work());
+}
+
+}  // namespace
+}  // namespace verbena
