@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/forwarder.h"
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <optional>
 #include <vector>
 
@@ -40,10 +42,11 @@ class ForwarderTest : public test::NamespaceTest {
     for (uint32_t slot = 1; slot <= 2; ++slot) ASSERT_TRUE(wire_.add());
   }
   UniqueFd forward(uint32_t slot) {
-    EXPECT_TRUE(wire_.forward(slot));
+    EXPECT_TRUE(wire_.forward(slot, kUser));
     wire_.unmute(slot);
     return wire_.take_receiver(slot);
   }
+  static constexpr uid_t kUser = 1000;
   Wire wire_{roce::kUdpPort};
 };
 
@@ -164,17 +167,141 @@ TEST_F(ForwarderTest, TakesNothingFromTheReceiver) {
 
 TEST_F(ForwarderTest, GoesOnWhereAFormerOneHasEnded) {
   std::optional<Forwarder> former(std::in_place);
-  auto receiver = former->begin(1, wire_.socket(1));
+  auto receiver = former->begin(1, kUser, wire_.socket(1));
   ASSERT_TRUE(receiver);
   wire_.unmute(1);
   UniqueFd end(::dup(former->end_of(1)));
   former.reset();
   ASSERT_TRUE(test::send_to_slot(1, 5));
   Forwarder next;
-  ASSERT_TRUE(next.go_on(1, wire_.socket(1), std::move(end)));
+  ASSERT_TRUE(next.go_on(1, kUser, wire_.socket(1), std::move(end)));
   EXPECT_THAT(tags_at(receiver->get()), ElementsAre(5u));
   next.end(1);
   EXPECT_EQ(next.end_of(1), -1);
+}
+
+TEST(SlowReceiversTest, TakeAHundredthOfTheTimeForEachUser) {
+  using namespace std::chrono_literals;
+  SlowReceivers slow;
+  TimePoint now{1h};
+  EXPECT_EQ(slow.paused_until(1000, now), now);
+  slow.add(1000, 50ms, now);
+  EXPECT_EQ(slow.paused_until(1000, now), now + 5s);
+  slow.add(1000, 1ms, now + 1s);
+  EXPECT_EQ(slow.paused_until(1000, now), now + 5s) << "a shorter pause does not end a longer one";
+  EXPECT_EQ(slow.paused_until(1001, now), now) << "other users have none";
+  EXPECT_FALSE(slow.empty());
+  EXPECT_EQ(slow.paused_until(1000, now + 5s), now + 5s);
+  EXPECT_TRUE(slow.empty());
+}
+
+// Clocks of a forwarder whose sends to one user take long: those between two readings.
+class SlowSends {
+ public:
+  static constexpr Duration kEach = std::chrono::milliseconds(50);
+
+  Forwarder::Clocks clocks() {
+    const auto read = [this] { return TimePoint(std::chrono::hours(1)) + Duration(time_); };
+    const auto run = [this, read] {
+      if (is_slow_) time_ += Duration(kEach).count();
+      return read();
+    };
+    return {.now = run, .processor = [this, run] {
+              in_send_.store(true);
+              in_send_.notify_all();
+              blocked_.wait(true);
+              return run();
+            }};
+  }
+  void set_slow(bool slow) { is_slow_ = slow; }
+  void pass(Duration time) { time_ += time.count(); }
+  // Lets the next reading of processor time, before a send, wait until go_on().
+  void block() { blocked_ = true; }
+  void wait_for_send() { in_send_.wait(false); }
+  void go_on() {
+    blocked_ = false;
+    blocked_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> is_slow_ = false;
+  std::atomic<int64_t> time_ = 0;
+  std::atomic<bool> blocked_ = false;
+  std::atomic<bool> in_send_ = false;
+};
+
+class SlowReceiverTest : public ForwarderTest {
+ protected:
+  UniqueFd begin(uint32_t slot, uid_t user) {
+    auto receiver = forwarder_.begin(slot, user, wire_.socket(slot));
+    EXPECT_TRUE(receiver);
+    wire_.unmute(slot);
+    return receiver ? std::move(*receiver) : UniqueFd();
+  }
+  // Forwards a datagram to the slot. Everything that was forwarded before is over then.
+  void expect_forwarded(uint32_t slot, const UniqueFd& receiver, uint32_t tag) {
+    ASSERT_TRUE(test::send_to_slot(slot, tag));
+    EXPECT_THAT(tags_at(receiver.get()), ElementsAre(tag));
+  }
+  SlowSends sends_;
+  Forwarder forwarder_{{}, sends_.clocks()};
+};
+
+// One slow send may be that of a thread that had to wait for a processor.
+TEST_F(SlowReceiverTest, GetsNothingDuringAPauseAndOthersDo) {
+  const UniqueFd slow = begin(1, 1000);
+  const UniqueFd other = begin(2, 1001);
+  sends_.set_slow(true);
+  expect_forwarded(1, slow, 1);
+  expect_forwarded(1, slow, 2);
+  expect_forwarded(2, other, 3);
+  sends_.set_slow(false);
+  for (uint32_t tag = 4; tag < 14; ++tag) {
+    ASSERT_TRUE(test::send_to_slot(1, tag));
+    expect_forwarded(2, other, tag);
+  }
+  EXPECT_THAT(test::forwarded_tags(slow.get(), 0), IsEmpty());
+  sends_.pass(SlowSends::kEach * (SlowReceivers::kPause + 10));
+  expect_forwarded(2, other, 14);
+  std::vector<uint32_t> late;
+  while (late.size() < 10) {
+    const auto tags = tags_at(slow.get());
+    ASSERT_THAT(tags, testing::Not(IsEmpty()));
+    late.insert(late.end(), tags.begin(), tags.end());
+  }
+  EXPECT_THAT(late, ElementsAre(4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u)) << "they wait in the UDP socket";
+}
+
+TEST_F(SlowReceiverTest, GetsNoMoreAfterManySlowSends) {
+  const UniqueFd slow = begin(1, 1000);
+  const UniqueFd other = begin(2, 1001);
+  uint32_t tag = 0;
+  for (; tag <= SlowReceivers::kMaxInARow; ++tag) {
+    sends_.set_slow(true);
+    expect_forwarded(1, slow, tag);
+    expect_forwarded(2, other, tag);
+    sends_.set_slow(false);
+    sends_.pass(std::chrono::minutes(1));
+    expect_forwarded(2, other, tag);
+  }
+  ASSERT_TRUE(test::send_to_slot(1, tag));
+  for (int i = 0; i < 10; ++i) expect_forwarded(2, other, tag);
+  EXPECT_THAT(test::forwarded_tags(slow.get(), 0), IsEmpty());
+}
+
+TEST_F(SlowReceiverTest, IsNotWaitedForAtTheEnd) {
+  const UniqueFd slow = begin(1, 1000);
+  sends_.set_slow(true);
+  expect_forwarded(1, slow, 1);
+  sends_.block();
+  ASSERT_TRUE(test::send_to_slot(1, 2));
+  sends_.wait_for_send();
+  auto ended = std::async(std::launch::async, [this] { forwarder_.end(1); });
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  pollfd hung_up{slow.get(), 0, 0};
+  EXPECT_EQ(::poll(&hung_up, 1, 0), 1) << "the pair is shut down at once";
+  sends_.go_on();
+  ended.wait();
 }
 
 }  // namespace
