@@ -150,7 +150,7 @@ void Agent::on_settled() {
   watch_port();
   for (const LeasedSlot& slot : slot_table_.leased()) watch_stopped(slot.index);
   takeover_state_.rewrite();
-  clients_.for_each([](Session& session) { session.resume(); });
+  clients_.resume();
 }
 
 void Agent::watch_stopped(uint32_t slot) {

@@ -95,34 +95,21 @@ struct Forwarder::Delivery {
   std::atomic<bool> in_turn = false;  // set under `reading`
   // Used by the thread alone
   bool is_queued = false;
+  bool is_unwatched = false;  // while it is queued
   net::ReadAhead ahead{};
   int handed = 0;       // unread bytes in the pair after the latest datagrams were put there
   TimePoint read_at{};  // when the receiver was last seen to read
   bool is_held = false;
-  bool is_suspect = false;  // the latest send was slow, perhaps because another thread had the processor
-  int slow_in_a_row = 0;    // sends that took much processor time
 
   bool has_read(int waiting) const { return waiting == 0 || waiting < handed; }
 };
-
-void SlowReceivers::add(uid_t user, Duration duration, TimePoint now) {
-  TimePoint& until = paused_[user];
-  until = std::max(until, now + kPause * duration);
-}
-
-TimePoint SlowReceivers::paused_until(uid_t user, TimePoint now) {
-  const auto found = paused_.find(user);
-  if (found == paused_.end()) return now;
-  if (found->second > now) return found->second;
-  paused_.erase(found);
-  return now;
-}
 
 Forwarder::Forwarder(HangUp hang_up, Clocks clocks)
     : hang_up_(hang_up ? std::move(hang_up) : [](uid_t, UniqueFd end) { ::shutdown(end.get(), SHUT_RDWR); }),
       clocks_(std::move(clocks)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      stop_(::eventfd(0, EFD_CLOEXEC)) {
+      stop_(::eventfd(0, EFD_CLOEXEC)),
+      turns_(clocks_.now, clocks_.processor, kSlow) {
   if (!epoll_ || !stop_) throw std::system_error(errno, std::generic_category(), "courier");
   epoll_event event{EPOLLIN, {.u64 = kStop}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), &event);
@@ -251,15 +238,15 @@ void Forwarder::run() {
       if (event.data.u64 == kStop) return;
       survive_lack_of_memory([&] { answer(event.data.u64, event.events); });
     }
-    survive_lack_of_memory([this] { turns_.run(EventLoop::kPerRound, clocks_.now); });
-    end_pauses();
+    survive_lack_of_memory([this] { turns_.run(EventLoop::kPerRound); });
   }
 }
 
 int Forwarder::timeout_ms() const {
   if (!turns_.empty()) return 0;
-  if (pauses_.empty()) return -1;
-  const Duration left = pauses_.begin()->first - clocks_.now();
+  const TimePoint end = turns_.pause_end();
+  if (end == kNever) return -1;
+  const Duration left = end - clocks_.now();
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<int64_t>(ms, 0, INT_MAX));
 }
@@ -270,14 +257,19 @@ std::shared_ptr<Forwarder::Delivery> Forwarder::find(uint64_t key) {
   return found != deliveries_.end() && found->second->key == key ? found->second : nullptr;
 }
 
-// A UDP socket is reported again and again until its turn.
+// A UDP socket is reported again and again until its turn. So it is not watched while its user pauses.
 void Forwarder::answer(uint64_t key, uint32_t events) {
   const std::shared_ptr<Delivery> delivery = find(key & ~kIsPair);
   if (delivery == nullptr) return;
   if ((key & kIsPair) != 0) return answer_pair(*delivery, events);
+  if (turns_.is_paused(delivery->user)) {
+    set_events(*delivery, 0, 0);
+    delivery->is_unwatched = true;
+  }
   if (delivery->is_queued) return;
   turns_.add(delivery->user, [this, delivery] {
     delivery->is_queued = false;
+    if (std::exchange(delivery->is_unwatched, false)) wait_for_room(*delivery, false);
     take_turn(*delivery);
     return false;
   });
@@ -296,7 +288,6 @@ void Forwarder::answer_pair(Delivery& delivery, uint32_t events) {
 
 // Forwards few datagrams, so that other deliveries get their turn soon.
 void Forwarder::take_turn(Delivery& delivery) {
-  if (is_paused(delivery)) return pause(delivery);
   const uint32_t got = read(delivery);
   if (got == 0) return;
   survive_lack_of_memory([&] { forward(delivery, got); });
@@ -322,7 +313,7 @@ uint32_t Forwarder::read(Delivery& delivery) {
     wait_for_room(delivery, true);
     return 0;
   }
-  const uint32_t asked = delivery.is_suspect ? 1 : std::min(delivery.ahead.wanted(), room);
+  const uint32_t asked = turns_.is_suspect(delivery.user) ? 1 : std::min(delivery.ahead.wanted(), room);
   const uint32_t got = batch_.read(delivery.socket, asked);
   size_t largest = 0;
   for (uint32_t i = 0; i < got; ++i) largest = std::max(largest, batch_.data(i).size());
@@ -347,63 +338,10 @@ void Forwarder::forward(Delivery& delivery, uint32_t count) {
     messages[handed].msg_hdr.msg_iovlen = pieces[handed].size();
     ++handed;
   }
-  // The first shows whether the receiver is slow. If it is, the others are dropped.
-  for (uint32_t next = 0; next < handed && !is_paused(delivery);) {
-    const uint32_t together = next == 0 || delivery.is_suspect ? 1 : handed - next;
-    const int sent = send(delivery, std::span(messages).subspan(next, together));
-    if (sent != static_cast<int>(together)) {
-      log_debug("slot {}: datagrams lost on the way to their process: errno {}", delivery.slot, errno);
-      return;
-    }
-    next += together;
-  }
-}
-
-// The monotonic clock costs no system call, but another thread may have had the processor during a send. So
-// after a slow send, the next one is measured by processor time.
-int Forwarder::send(Delivery& delivery, std::span<mmsghdr> messages) {
-  const bool was_suspect = delivery.is_suspect;
-  const UserTurns::Clock& clock = was_suspect ? clocks_.processor : clocks_.now;
-  const TimePoint begun = clock();
-  const int sent = ::sendmmsg(delivery.end.get(), messages.data(), static_cast<unsigned>(messages.size()),
-                              MSG_DONTWAIT | MSG_NOSIGNAL);
-  const int error = errno;
-  const Duration duration = clock() - begun;
-  delivery.is_suspect = duration >= SlowReceivers::kSlow;
-  if (!delivery.is_suspect) {
-    delivery.slow_in_a_row = 0;
-  } else if (was_suspect) {
-    note_slow_send(delivery, duration);
-  }
-  errno = error;
-  return sent;
-}
-
-void Forwarder::note_slow_send(Delivery& delivery, Duration duration) {
-  slow_.add(delivery.user, duration, clocks_.now());
-  if (++delivery.slow_in_a_row < SlowReceivers::kMaxInARow) return;
-  log_warning("slot {} of user {} gets no packets any more: each send to its process takes {} ms",
-              delivery.slot, delivery.user, duration / std::chrono::milliseconds(1));
-  forget_if_current(delivery);
-}
-
-bool Forwarder::is_paused(const Delivery& delivery) {
-  if (slow_.empty()) return false;
-  const TimePoint now = clocks_.now();
-  return slow_.paused_until(delivery.user, now) > now;
-}
-
-// The datagrams wait in the UDP socket.
-void Forwarder::pause(Delivery& delivery) {
-  pauses_.emplace(slow_.paused_until(delivery.user, clocks_.now()), delivery.key);
-  set_events(delivery, 0, 0);
-}
-
-void Forwarder::end_pauses() {
-  if (pauses_.empty()) return;
-  for (const TimePoint now = clocks_.now(); !pauses_.empty() && pauses_.begin()->first <= now;) {
-    const auto delivery = find(pauses_.extract(pauses_.begin()).mapped());
-    if (delivery != nullptr) wait_for_room(*delivery, false);
+  if (handed == 0) return;
+  const int sent = ::sendmmsg(delivery.end.get(), messages.data(), handed, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent != static_cast<int>(handed)) {
+    log_debug("slot {}: datagrams lost on the way to their process: errno {}", delivery.slot, errno);
   }
 }
 

@@ -6,11 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <thread>
 #include <vector>
 
-#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "adapter/net/udp/receiver.h"
@@ -22,33 +20,6 @@
 
 namespace verbena::agent {
 
-// Limits the forwarder's time that slow sends to receivers of one user take. A send wakes all watches of the
-// receiver's end, and the receiver may have any number of them (epoll(7), fcntl(2) with F_SETOWN): 150,000
-// make a send of 50 ms. Nothing but the time of a send shows that. A user may return slots and take others,
-// so pauses are the user's.
-//
-// Has no clock: the caller measures. For one thread.
-class SlowReceivers {
- public:
-  // A send of some datagrams takes a tenth of this on a slow machine.
-  static constexpr Duration kSlow = std::chrono::milliseconds(1);
-  // After a slow send, a user's receivers get nothing for this many times its duration. So slow sends of one
-  // user take at most a hundredth of the time.
-  static constexpr int kPause = 100;
-  // A receiver gets nothing more after this many successive slow sends, each with its pause. Lack of memory,
-  // which makes sends slow, too, does not last for that many.
-  static constexpr int kMaxInARow = 16;
-
-  // Notes a send that took `duration` of processor time and has ended now. REQUIRES: duration >= kSlow
-  void add(uid_t user, Duration duration, TimePoint now);
-  // Returns the end of the user's pause, or `now` if the user has none.
-  TimePoint paused_until(uid_t user, TimePoint now);
-  bool empty() const { return paused_.empty(); }
-
- private:
-  std::map<uid_t, TimePoint> paused_;
-};
-
 // Forwards datagrams from sockets of UDP port 4791 to processes that must not have these sockets. A process
 // with one socket of a SO_REUSEPORT group can steer the whole group's packets, connect(2) the socket or bind
 // it to a device.
@@ -59,12 +30,15 @@ class SlowReceivers {
 // has the UDP socket itself and does not read. The thread also stops reading the UDP socket if the receiver
 // has read nothing for 60 ms. The receiver may be stopped, and StoppedProcesses
 // (agent/takeover/stopped_processes.h) looks for its packets in the UDP socket. Users have turns of the
-// thread's time (UserTurns). Each piece reads only a few datagrams of one socket. A receiver whose sends are
-// slow gets one datagram at a time, with pauses (SlowReceivers).
+// thread's time (UserTurns). Each piece reads only a few datagrams of one socket. After a slow send to a
+// receiver, the receivers of its user get nothing for a while (SlowUsers).
 //
 // All methods are called on one thread, the agent's.
 class Forwarder {
  public:
+  // A slow piece of work (SlowUsers). To read and send some datagrams takes a fifth of this on slow machines.
+  static constexpr Duration kSlow = std::chrono::milliseconds(1);
+
   // Shuts down and closes a pair's sending end, which may take as long as a send. For the agent's thread.
   using HangUp = std::function<void(uid_t user, UniqueFd end)>;
   // Clocks that the forwarder's thread reads.
@@ -103,11 +77,6 @@ class Forwarder {
   void take_turn(Delivery& delivery);
   uint32_t read(Delivery& delivery);
   void forward(Delivery& delivery, uint32_t count);
-  int send(Delivery& delivery, std::span<mmsghdr> messages);
-  void note_slow_send(Delivery& delivery, Duration duration);
-  bool is_paused(const Delivery& delivery);
-  void pause(Delivery& delivery);
-  void end_pauses();
   void wait_for_room(Delivery& delivery, bool full);
   void hold_back(Delivery& delivery);
   void set_events(const Delivery& delivery, uint32_t of_socket, uint32_t of_pair);
@@ -125,8 +94,6 @@ class Forwarder {
   uint32_t generation_ = 0;
   // Used by the thread alone
   UserTurns turns_;
-  SlowReceivers slow_;
-  std::multimap<TimePoint, uint64_t> pauses_;  // ends of pauses, with the deliveries' keys
   std::thread thread_;
 };
 
