@@ -151,6 +151,7 @@ uid_t UserTurns::choose() {
 }
 
 void UserTurns::run(Duration most) {
+  if (pieces_ == 0 && paused_.empty()) return;
   TimePoint now = clock_();
   const TimePoint until = now + most;
   end_pauses(now);

@@ -233,10 +233,11 @@ void Forwarder::run() {
     std::array<epoll_event, 256> events;
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms());
     if (count < 0 && errno != EINTR) return;
+    const bool is_alone = count == 1 && turns_.empty();
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == kStop) return;
-      survive_lack_of_memory([&] { answer(event.data.u64, event.events); });
+      survive_lack_of_memory([&] { answer(event.data.u64, event.events, is_alone); });
     }
     survive_lack_of_memory([this] { turns_.run(EventLoop::kPerRound); });
   }
@@ -258,10 +259,13 @@ std::shared_ptr<Forwarder::Delivery> Forwarder::find(uint64_t key) {
 }
 
 // A UDP socket is reported again and again until its turn. So it is not watched while its user pauses.
-void Forwarder::answer(uint64_t key, uint32_t events) {
+// `is_alone`: there is no other work, so the turn comes at once.
+void Forwarder::answer(uint64_t key, uint32_t events, bool is_alone) {
   const std::shared_ptr<Delivery> delivery = find(key & ~kIsPair);
   if (delivery == nullptr) return;
   if ((key & kIsPair) != 0) return answer_pair(*delivery, events);
+  const auto at_once = [&] { take_turn(*delivery); };
+  if (is_alone && turns_.try_for(delivery->user, at_once)) return;
   if (turns_.is_paused(delivery->user)) {
     set_events(*delivery, 0, 0);
     delivery->is_unwatched = true;

@@ -72,7 +72,7 @@ class Forwarder {
   void run();
   int timeout_ms() const;
   std::shared_ptr<Delivery> find(uint64_t key);
-  void answer(uint64_t key, uint32_t events);
+  void answer(uint64_t key, uint32_t events, bool is_alone);
   void answer_pair(Delivery& delivery, uint32_t events);
   void take_turn(Delivery& delivery);
   uint32_t read(Delivery& delivery);
