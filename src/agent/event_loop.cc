@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 namespace verbena::agent {
 
@@ -32,7 +33,32 @@ uint64_t key_of(int fd, uint32_t generation) {
 
 }  // namespace
 
+const SlowUsers::State* SlowUsers::find(uid_t user, TimePoint now) {
+  if (users_.empty()) return nullptr;
+  const auto found = users_.find(user);
+  if (found == users_.end()) return nullptr;
+  if (found->second.suspect_until > now) return &found->second;
+  users_.erase(found);
+  return nullptr;
+}
+
+bool SlowUsers::note(uid_t user, Duration duration, bool by_processor, TimePoint now) {
+  if (duration < slow_ || user == 0 || user == ::geteuid()) return false;
+  State& state = users_[user];
+  state.suspect_until = std::max(state.suspect_until, now + 2 * kPause * duration);
+  if (by_processor) state.paused_until = std::max(state.paused_until, now + kPause * duration);
+  return by_processor;
+}
+
+TimePoint SlowUsers::paused_until(uid_t user, TimePoint now) {
+  const State* const state = find(user, now);
+  return state != nullptr ? std::max(state->paused_until, now) : now;
+}
+
 void UserTurns::add(uid_t user, Piece piece) {
+  if (const auto paused = paused_.find(user); paused != paused_.end()) {
+    return paused->second.pieces.push_back(std::move(piece));
+  }
   const auto [entry, is_new] = users_.try_emplace(user);
   entry->second.pieces.push_back(std::move(piece));
   ++pieces_;
@@ -43,7 +69,58 @@ void UserTurns::add(uid_t user, Piece piece) {
 
 bool UserTurns::has(uid_t user) const {
   const auto found = users_.find(user);
-  return found != users_.end() && !found->second.pieces.empty();
+  if (found != users_.end() && !found->second.pieces.empty()) return true;
+  const auto paused = paused_.find(user);
+  return paused != paused_.end() && !paused->second.pieces.empty();
+}
+
+TimePoint UserTurns::pause_end() const {
+  TimePoint first = kNever;
+  for (const auto& [user, paused] : paused_) {
+    if (!paused.pieces.empty()) first = std::min(first, paused.until);
+  }
+  return first;
+}
+
+void UserTurns::pause(uid_t user, TimePoint now) {
+  Paused& paused = paused_[user];
+  paused.until = slow_.paused_until(user, now);
+  const auto node = users_.extract(user);
+  if (node.empty()) return;
+  paused.pieces = std::move(node.mapped().pieces);
+  pieces_ -= paused.pieces.size();
+  std::erase(new_, user);
+  std::erase(old_, user);
+}
+
+void UserTurns::end_pauses(TimePoint now) {
+  for (auto next = paused_.begin(); next != paused_.end();) {
+    const auto each = next++;
+    if (each->second.until > now) continue;
+    auto node = paused_.extract(each);
+    for (Piece& piece : node.mapped().pieces) add(node.key(), std::move(piece));
+  }
+}
+
+UserTurns::Begun UserTurns::begin(uid_t user, TimePoint now) {
+  const bool by_processor = slow_.is_suspect(user, now);
+  return {now, by_processor ? processor_() : TimePoint{}, by_processor};
+}
+
+void UserTurns::end(uid_t user, const Begun& begun, TimePoint now, Duration elsewhere) {
+  const Duration took = begun.by_processor ? processor_() - begun.used : now - begun.at;
+  if (slow_.note(user, took - elsewhere, begun.by_processor, now)) pause(user, now);
+}
+
+bool UserTurns::try_for(uid_t user, const std::function<void()>& call) {
+  const TimePoint before = clock_();
+  if (slow_.paused_until(user, before) > before) return false;
+  const Begun begun = begin(user, before);
+  call();
+  const TimePoint now = clock_();
+  end(user, begun, now, Duration::zero());
+  if (ActingFor::user() != user) elsewhere_ += now - before;
+  return true;
 }
 
 void UserTurns::move_to_end_of_old(std::deque<uid_t>& from) {
@@ -73,23 +150,28 @@ uid_t UserTurns::choose() {
   }
 }
 
-void UserTurns::run(Duration most, const Clock& clock) {
-  TimePoint now = clock();
-  const TimePoint end = now + most;
+void UserTurns::run(Duration most) {
+  if (pieces_ == 0 && paused_.empty()) return;
+  TimePoint now = clock_();
+  const TimePoint until = now + most;
+  end_pauses(now);
   while (pieces_ > 0) {
     const uid_t chosen = choose();
     User& user = users_.at(chosen);
     Piece piece = std::move(user.pieces.front());
     user.pieces.pop_front();
     --pieces_;
+    const Begun begun = begin(chosen, now);
+    elsewhere_ = Duration::zero();
     const bool has_more = run_for(chosen, piece);
-    const TimePoint begun = std::exchange(now, clock());
-    user.credit -= now - begun;
-    if (has_more) {
-      user.pieces.push_back(std::move(piece));
-      ++pieces_;
+    now = clock_();
+    // A call within the piece may have begun a pause.
+    if (const auto found = users_.find(chosen); found != users_.end()) {
+      found->second.credit -= now - begun.at - elsewhere_;
     }
-    if (now >= end) break;
+    if (has_more) add(chosen, std::move(piece));
+    end(chosen, begun, now, elsewhere_);
+    if (now >= until) break;
   }
   if (pieces_ > 0) return;
   // No user waits, so debts are dropped.
@@ -98,9 +180,10 @@ void UserTurns::run(Duration most, const Clock& clock) {
   old_.clear();
 }
 
-EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock)
+EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock, UserTurns::Clock processor)
     : per_round_(per_round),
       clock_(std::move(clock)),
+      turns_(clock_, std::move(processor)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !stop_) throw std::system_error(errno, std::generic_category(), "event loop");
@@ -187,8 +270,10 @@ void EventLoop::run_later() {
 }
 
 int EventLoop::timeout_ms() const {
-  if (timers_.empty()) return -1;
-  const Duration left = timers_.begin()->first.first - MonotonicClock::now();
+  Duration left = Duration::max();
+  if (!timers_.empty()) left = timers_.begin()->first.first - MonotonicClock::now();
+  if (const TimePoint end = turns_.pause_end(); end != kNever) left = std::min(left, end - clock_());
+  if (left == Duration::max()) return -1;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<int64_t>(ms, 0, INT_MAX));
 }
@@ -204,7 +289,7 @@ void EventLoop::run_round() {
   const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout);
   if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
   for (int i = 0; i < count; ++i) dispatch(events[i]);
-  survive_lack_of_memory([this] { turns_.run(per_round_, clock_); });
+  survive_lack_of_memory([this] { turns_.run(per_round_); });
   for (const Task& task : of_this_round) survive_lack_of_memory(task);
   run_timers();
   run_later();

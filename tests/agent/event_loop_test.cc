@@ -139,5 +139,27 @@ TEST(EventLoop, WhatComesAfterAHandlerIsDoneIsHandled) {
   loop.forget(counter.get());
 }
 
+TEST(EventLoop, WakesUpAtTheEndOfAPause) {
+  constexpr uid_t kSlow = 1'000'000;
+  const TimePoint begun = MonotonicClock::now();
+  Duration ahead{};
+  EventLoop loop(
+      EventLoop::kPerRound, [&] { return MonotonicClock::now() + ahead; }, [&] { return begun + ahead; });
+  int runs = 0;
+  const auto piece = [&] {
+    ahead += UserTurns::kSlow;
+    return ++runs == 1;
+  };
+  loop.in_turn_of(kSlow, piece);
+  while (runs < 2) loop.run_round();
+  loop.in_turn_of(kSlow, piece);
+  ahead += SlowUsers::kPause * UserTurns::kSlow - std::chrono::milliseconds(10);
+  bool is_late = false;
+  loop.at(MonotonicClock::now() + std::chrono::seconds(20), [&] { is_late = true; });
+  while (runs < 3 && !is_late) loop.run_round();
+  EXPECT_EQ(runs, 3);
+  EXPECT_FALSE(is_late);
+}
+
 }  // namespace
 }  // namespace verbena::agent
