@@ -67,6 +67,13 @@ TEST_P(RouteCheck, WithoutPatienceNobodyLooksForANeighbour) {
   EXPECT_EQ(check(GetParam().nobody, Duration(0)), ETIMEDOUT);
 }
 
+TEST_P(RouteCheck, WithTheShortestPatienceTheSearchBeginsAndNobodyWaits) {
+  constexpr Duration kShortest(1);
+  EXPECT_EQ(check(GetParam().nobody, kShortest), ETIMEDOUT);
+  EXPECT_EQ(check(GetParam().nobody, Duration(0)), 0) << "the search is not over";
+  while (check(GetParam().peer, kShortest) != 0) std::this_thread::yield();
+}
+
 TEST_P(RouteCheck, WaitsForANeighbourThatComes) {
   std::thread comes([&] {
     const InNamespace there(hosts_->b);
