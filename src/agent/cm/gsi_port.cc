@@ -96,11 +96,11 @@ void GsiPort::flush() {
   if (!port_) return;
   const bool is_port_empty = port_->flush();
   if ((others_->flush() && is_port_empty) || retrying_) return;
-  retrying_ = true;
   loop_.at(MonotonicClock::now() + kRetry, [this] {
     retrying_ = false;
     flush();
   });
+  retrying_ = true;
 }
 
 void GsiPort::on_packet(const transport::IncomingPacket& incoming) {

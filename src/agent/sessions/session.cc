@@ -139,8 +139,9 @@ Session::~Session() {
 // A client whose request there is no memory for is disconnected: the request may be half done.
 bool Session::take_events(uint32_t events) {
   bool has_more = false;
-  if (!survive_lack_of_memory([&] { has_more = on_readable(events); })) close();
-  return has_more;
+  if (!broken_) broken_ = !survive_lack_of_memory([&] { has_more = on_readable(events); });
+  if (broken_) close();
+  return has_more && !broken_;
 }
 
 bool Session::on_readable(uint32_t events) {
@@ -398,13 +399,15 @@ void Session::send(ConstBytes message, std::span<const int> fds) {
   }
 }
 
+// If this throws std::bad_alloc, nothing has changed, and the loop tries again.
 void Session::close() {
-  if (std::exchange(closing_, true)) return;
+  if (closing_) return;
+  parts_.agent.close_session(client_.session);
+  closing_ = true;
   events_.stop();
   end_wait();
   if (client_.process)
     parts_.loop.forget(client_.process->get());  // it would be reported until the session is destroyed
-  parts_.agent.close_session(client_.session);
 }
 
 }  // namespace verbena::agent

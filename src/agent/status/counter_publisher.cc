@@ -159,8 +159,8 @@ void CounterPublisher::collect_regularly() {
   const bool read = state_ != nullptr && state_->readers().any();
   next_ = loop_.at(MonotonicClock::now() + (read ? kIntervalWhileRead : kIntervalUnread), [this] {
     next_.reset();
-    collect();
     collect_regularly();
+    collect();
   });
 }
 
@@ -187,13 +187,13 @@ void CounterPublisher::on_readers() {
   const bool had_any = state_->readers().any();
   state_->readers().take_news();
   const int readers = state_->readers().fd();
-  loop_.set_events(readers, 0);
   loop_.at(MonotonicClock::now() + CounterReaders::kPause,
            [this, readers] { loop_.set_events(readers, EPOLLIN); });
+  loop_.set_events(readers, 0);
   if (had_any || !state_->readers().any()) return;
   if (next_) loop_.cancel(*std::exchange(next_, std::nullopt));
-  collect();
   collect_regularly();
+  collect();
 }
 
 void CounterPublisher::links_changed(const std::vector<control::Link>& before) {
