@@ -169,12 +169,17 @@ void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
 void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now) {
   cm::Arrival this_time = arrival;
   this_time.waited = now - came;
-  this_time.may_wait = early_.has_room(this_time.waited);
+  this_time.may_wait = early_.has_room(arrival.path.source, this_time.waited);
   const cm::Disposal disposal = manager_.on_mad(mad, this_time, now);
   settle();
   if (disposal == cm::Disposal::kDone) return;
-  early_.keep(mad, arrival, came, std::max(now + EarlyMessages::kPatience, returns_until_));
+  const auto displaced =
+      early_.keep(mad, arrival, came, std::max(now + EarlyMessages::kPatience, returns_until_));
   early_timer_.arm(early_.deadline());
+  if (!displaced) return;
+  cm::Arrival its = displaced->arrival;
+  its.waited = now - displaced->came;
+  manager_.on_mad(displaced->mad.bytes, its, now);  // may not wait any more
 }
 
 void CmService::answer_early_messages() {
