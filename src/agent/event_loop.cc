@@ -112,11 +112,14 @@ EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock)
 
 void EventLoop::add_watch(int fd, uint32_t events, uint32_t flags, Handler handler) {
   const uint32_t generation = ++next_generation_;
-  epoll_event event{events | flags, {.u64 = key_of(fd, generation)}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    throw std::system_error(errno, std::generic_category(), "epoll");
-  }
   watches_[fd] = {generation, flags, std::make_shared<Handler>(std::move(handler))};
+  epoll_event event{events | flags, {.u64 = key_of(fd, generation)}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return;
+  const int error = errno;
+  watches_.erase(fd);
+  // The kernel has no memory for it, or the user has all that it may have (fs.epoll.max_user_watches).
+  if (error == ENOMEM || error == ENOSPC) throw std::bad_alloc();
+  throw std::system_error(error, std::generic_category(), "epoll");
 }
 
 void EventLoop::watch(int fd, uint32_t events, Handler handler) {

@@ -124,7 +124,8 @@ class EventLoop {
   explicit EventLoop(Duration per_round = kPerRound, UserTurns::Clock clock = MonotonicClock::now);
 
   // Calls `handler` in each round in which `fd` has one of `events` (level-triggered epoll). Throws
-  // std::system_error if epoll refuses. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
+  // std::bad_alloc if the kernel has no memory for it, std::system_error if epoll refuses the descriptor.
+  // Nothing has changed then. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
   void watch(int fd, uint32_t events, Handler handler);
   // Like watch(), but calls the handler in the turns of `user`, whose programs cause the events. Repeats the
   // call in these turns until the handler returns false, and starts again at the next event (edge-triggered).

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/event_loop.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <new>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/unique_fd.h"
@@ -19,8 +24,15 @@ namespace {
 
 // The number of allocations of this thread that succeed before the others fail. Negative: all succeed.
 thread_local int allocations_left = -1;
+thread_local int epoll_error = 0;  // the error of this thread's next epoll_ctl(2), unless 0
 
 }  // namespace
+
+extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
+  if (epoll_error == 0) return static_cast<int>(::syscall(SYS_epoll_ctl, epoll, operation, fd, event));
+  errno = std::exchange(epoll_error, 0);
+  return -1;
+}
 
 [[gnu::noinline]] void* operator new(size_t bytes) {
   if (allocations_left == 0) throw std::bad_alloc();
@@ -115,6 +127,23 @@ TEST(EventLoop, HandlesAnEventAgainForWhichThereWasNoMemory) {
         while (served < events) loop.run_round();
       });
   EXPECT_GT(calls, 1);
+  loop.forget(event.get());
+}
+
+TEST(EventLoop, KernelWithoutMemoryIsLackOfMemory) {
+  EventLoop loop;
+  const UniqueFd event(::eventfd(1, EFD_CLOEXEC));
+  int served = 0;
+  const auto serve = [&](uint32_t) { ++served; };
+  for (const int error : {ENOMEM, ENOSPC}) {
+    epoll_error = error;
+    EXPECT_THROW(loop.watch(event.get(), EPOLLIN, serve), std::bad_alloc);
+  }
+  epoll_error = EPERM;
+  EXPECT_THROW(loop.watch(event.get(), EPOLLIN, serve), std::system_error);
+  loop.watch(event.get(), EPOLLIN, serve);
+  loop.run_round();
+  EXPECT_EQ(served, 1);
   loop.forget(event.get());
 }
 
