@@ -42,7 +42,8 @@ class RouteSocket {
   Result<NextHop> next_hop(const roce::Path& path);
   // Returns the state of a neighbour (NUD_*), or ENOENT if the kernel's neighbour table has no entry for it.
   Result<uint16_t> neighbour_state(const NextHop& neighbour);
-  // Returns the IFF_* flags of a network device.
+  // Returns the IFF_* flags of a network device, of those that fit into 16 bits. Not by rtnetlink:
+  // RTM_GETLINK waits for a lock (RTNL) that any user with a user namespace can hold for seconds.
   Result<unsigned> device_flags(uint32_t interface_index);
 
  private:
