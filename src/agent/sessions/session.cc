@@ -122,11 +122,17 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
       socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies, share),
       events_(parts.loop, parts.sockets, peer.uid, parts.links, *this, std::move(share)) {
+  client_.process = share_process(watch_peer(socket_.get(), peer.pid));
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return take_events(events); });
-  client_.process = share_process(watch_peer(socket_.get(), peer.pid));
-  // Watches the process, because other processes may have inherited its socket.
-  if (client_.process) parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
+  if (!client_.process) return;
+  try {
+    // Watches the process, because other processes may have inherited its socket.
+    parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
+  } catch (...) {
+    parts_.loop.forget(socket_.get());  // the destructor does not run
+    throw;
+  }
 }
 
 Session::~Session() {
