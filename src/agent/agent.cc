@@ -199,12 +199,13 @@ void Agent::wire_opened() {
 }
 
 void Agent::watch_port() {
-  if (wire_.has_sockets() || std::exchange(watches_port_, true)) return;
+  if (wire_.has_sockets() || watches_port_) return;
   loop_.at(MonotonicClock::now() + SlotLeases::kWireInterval, [this] {
     watches_port_ = false;
-    slots_.seek_wire(MonotonicClock::now());
+    survive_lack_of_memory([this] { slots_.seek_wire(MonotonicClock::now()); });
     watch_port();
   });
+  watches_port_ = true;
 }
 
 void Agent::links_changed(const std::vector<control::Link>& before) {

@@ -56,15 +56,36 @@ TimePoint SlowUsers::paused_until(uid_t user, TimePoint now) {
 }
 
 void UserTurns::add(uid_t user, Piece piece) {
+  std::list<Piece> added;
+  added.push_back(std::move(piece));
   if (const auto paused = paused_.find(user); paused != paused_.end()) {
-    return paused->second.pieces.push_back(std::move(piece));
+    paused->second.pieces.splice(paused->second.pieces.end(), added);
+  } else {
+    enqueue(user, added);
   }
-  const auto [entry, is_new] = users_.try_emplace(user);
-  entry->second.pieces.push_back(std::move(piece));
-  ++pieces_;
-  if (!is_new) return;
-  entry->second.credit = kQuantum;
-  new_.push_back(user);
+}
+
+void UserTurns::enqueue(uid_t user, std::list<Piece>& added) {
+  std::list<uid_t> name;
+  if (!users_.contains(user)) name.push_back(user);
+  User& its = users_[user];
+  // From here on nothing takes memory.
+  pieces_ += added.size();
+  its.pieces.splice(its.pieces.end(), added);
+  if (name.empty()) return;
+  its.credit = kQuantum;
+  new_.splice(new_.end(), name);
+}
+
+// Takes no memory.
+void UserTurns::put_back(uid_t user, std::list<Piece>& piece) {
+  if (const auto paused = paused_.find(user); paused != paused_.end()) {
+    paused->second.pieces.splice(paused->second.pieces.end(), piece);
+  } else {
+    User& its = users_.at(user);
+    its.pieces.splice(its.pieces.end(), piece);
+    ++pieces_;
+  }
 }
 
 bool UserTurns::has(uid_t user) const {
@@ -97,8 +118,8 @@ void UserTurns::end_pauses(TimePoint now) {
   for (auto next = paused_.begin(); next != paused_.end();) {
     const auto each = next++;
     if (each->second.until > now) continue;
-    auto node = paused_.extract(each);
-    for (Piece& piece : node.mapped().pieces) add(node.key(), std::move(piece));
+    if (!each->second.pieces.empty()) enqueue(each->first, each->second.pieces);
+    paused_.erase(each);
   }
 }
 
@@ -123,17 +144,15 @@ bool UserTurns::try_for(uid_t user, const std::function<void()>& call) {
   return true;
 }
 
-void UserTurns::move_to_end_of_old(std::deque<uid_t>& from) {
-  const uid_t user = from.front();
-  from.pop_front();
-  old_.push_back(user);
+void UserTurns::move_to_end_of_old(std::list<uid_t>& from) {
+  old_.splice(old_.end(), from, from.begin());
 }
 
 // Returns the user whose turn it is. A user without work stays in the list until its debt is paid. So sending
 // one expensive request at a time gives no advantage.
 uid_t UserTurns::choose() {
   for (;;) {
-    std::deque<uid_t>& list = new_.empty() ? old_ : new_;
+    std::list<uid_t>& list = new_.empty() ? old_ : new_;
     const uid_t user = list.front();
     User& its = users_.at(user);
     if (its.credit <= Duration::zero()) {
@@ -157,19 +176,19 @@ void UserTurns::run(Duration most) {
   end_pauses(now);
   while (pieces_ > 0) {
     const uid_t chosen = choose();
-    User& user = users_.at(chosen);
-    Piece piece = std::move(user.pieces.front());
-    user.pieces.pop_front();
+    std::list<Piece>& all = users_.at(chosen).pieces;
+    std::list<Piece> piece;
+    piece.splice(piece.end(), all, all.begin());
     --pieces_;
     const Begun begun = begin(chosen, now);
     elsewhere_ = Duration::zero();
-    const bool has_more = run_for(chosen, piece);
+    const bool has_more = run_for(chosen, piece.front());
     now = clock_();
     // A call within the piece may have begun a pause.
     if (const auto found = users_.find(chosen); found != users_.end()) {
       found->second.credit -= now - begun.at - elsewhere_;
     }
-    if (has_more) add(chosen, std::move(piece));
+    if (has_more) put_back(chosen, piece);
     end(chosen, begun, now, elsewhere_);
     if (now >= until) break;
   }
@@ -192,11 +211,14 @@ EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock, UserTurns::Cloc
 
 void EventLoop::add_watch(int fd, uint32_t events, uint32_t flags, Handler handler) {
   const uint32_t generation = ++next_generation_;
-  epoll_event event{events | flags, {.u64 = key_of(fd, generation)}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    throw std::system_error(errno, std::generic_category(), "epoll");
-  }
   watches_[fd] = {generation, flags, std::make_shared<Handler>(std::move(handler))};
+  epoll_event event{events | flags, {.u64 = key_of(fd, generation)}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return;
+  const int error = errno;
+  watches_.erase(fd);
+  // The kernel has no memory for it, or the user has all that it may have (fs.epoll.max_user_watches).
+  if (error == ENOMEM || error == ENOSPC) throw std::bad_alloc();
+  throw std::system_error(error, std::generic_category(), "epoll");
 }
 
 void EventLoop::watch(int fd, uint32_t events, Handler handler) {
@@ -211,13 +233,23 @@ void EventLoop::watch_for(uid_t user, int fd, uint32_t events, PieceHandler hand
   const auto piece = [this, fd, generation, pending] {
     pending->is_queued = false;
     if (!is_watched(fd, generation)) return false;
-    const bool has_more = pending->handler(std::exchange(pending->events, 0));
+    const uint32_t news = std::exchange(pending->events, 0);
+    bool has_more = false;
+    if (!survive_lack_of_memory([&] { has_more = pending->handler(news); })) {
+      pending->events |= news;
+      pending->is_undone = true;
+      try_again_later();
+    }
     pending->is_queued = has_more && is_watched(fd, generation);
     return pending->is_queued;
   };
   add_watch(fd, events, EPOLLET, [this, user, pending, piece](uint32_t news) {
     pending->events |= news;
-    if (!std::exchange(pending->is_queued, true)) turns_.add(user, piece);
+    if (pending->is_queued || (news == 0 && !pending->is_undone)) return;
+    pending->is_undone = true;  // until add() has not failed
+    turns_.add(user, piece);
+    pending->is_queued = true;
+    pending->is_undone = false;
   });
 }
 
@@ -247,7 +279,18 @@ void EventLoop::dispatch(const epoll_event& event) {
   const int fd = static_cast<int>(event.data.u64 & UINT32_MAX);
   if (!is_watched(fd, static_cast<uint32_t>(event.data.u64 >> 32))) return;
   const std::shared_ptr<Handler> handler = watches_.at(fd).handler;  // the handler may call forget(fd)
-  survive_lack_of_memory([&] { (*handler)(event.events); });
+  if (!survive_lack_of_memory([&] { (*handler)(event.events); })) try_again_later();
+}
+
+// Queues the work of watch_for() that was left undone for lack of memory: edge-triggered epoll does not
+// report its events again.
+void EventLoop::queue_again() {
+  try_again_ = kNever;
+  for (const auto& entry : watches_) {
+    const Watch& watch = entry.second;
+    if (watch.flags == 0) continue;
+    if (!survive_lack_of_memory([&] { (*watch.handler)(0); })) try_again_later();
+  }
 }
 
 // A timer that a task sets for a time already past waits for the next round. Otherwise a task that runs
@@ -263,15 +306,26 @@ void EventLoop::run_timers() {
 }
 
 void EventLoop::run_later() {
-  while (!later_.empty()) {
+  IntrusiveList<QueuedTask, &QueuedTask::hook_> undone;
+  while (!later_.empty() || !queued_.empty()) {
     const std::vector<Task> tasks = std::exchange(later_, {});
     for (const Task& task : tasks) survive_lack_of_memory(task);
+    if (queued_.empty()) continue;
+    QueuedTask& next = queued_.pop_front();
+    if (survive_lack_of_memory(next.task_)) continue;
+    next.hook_.unlink();
+    undone.push_back(next);
+  }
+  while (!undone.empty()) {
+    queued_.push_back(undone.pop_front());
+    try_again_later();
   }
 }
 
 int EventLoop::timeout_ms() const {
+  const TimePoint next = timers_.empty() ? try_again_ : std::min(try_again_, timers_.begin()->first.first);
   Duration left = Duration::max();
-  if (!timers_.empty()) left = timers_.begin()->first.first - MonotonicClock::now();
+  if (next != kNever) left = next - MonotonicClock::now();
   if (const TimePoint end = turns_.pause_end(); end != kNever) left = std::min(left, end - clock_());
   if (left == Duration::max()) return -1;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
@@ -289,6 +343,7 @@ void EventLoop::run_round() {
   const int count = ::epoll_wait(epoll_.get(), events, std::size(events), timeout);
   if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
   for (int i = 0; i < count; ++i) dispatch(events[i]);
+  if (try_again_ != kNever && try_again_ <= MonotonicClock::now()) queue_again();
   survive_lack_of_memory([this] { turns_.run(per_round_); });
   for (const Task& task : of_this_round) survive_lack_of_memory(task);
   run_timers();

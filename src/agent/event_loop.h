@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <new>
@@ -17,6 +18,7 @@
 #include <sys/epoll.h>
 #include <sys/types.h>
 
+#include "base/intrusive_list.h"
 #include "base/log.h"
 #include "base/processor_clock.h"
 #include "base/time.h"
@@ -120,7 +122,7 @@ class UserTurns {
                      Duration slow = kSlow)
       : clock_(std::move(clock)), processor_(std::move(processor)), slow_(slow) {}
 
-  // Queues the piece after the user's earlier ones.
+  // Queues the piece after the user's earlier ones. If this throws std::bad_alloc, nothing has changed.
   void add(uid_t user, Piece piece);
   // Runs at least one piece, if there is any, and stops when none is left or `most` has passed. Pieces may
   // add others.
@@ -140,13 +142,13 @@ class UserTurns {
 
  private:
   struct User {
-    std::deque<Piece> pieces;
+    std::list<Piece> pieces;
     Duration credit{};  // time left in this turn; below zero, it is taken off the next turns
   };
 
   struct Paused {
     TimePoint until;
-    std::deque<Piece> pieces;
+    std::list<Piece> pieces;
   };
   // A reading of the clocks before a user's work.
   struct Begun {
@@ -160,18 +162,22 @@ class UserTurns {
   void end(uid_t user, const Begun& begun, TimePoint now, Duration elsewhere);
   void pause(uid_t user, TimePoint now);
   void end_pauses(TimePoint now);
+  // Adds pieces of a user that does not pause. If this throws std::bad_alloc, nothing has changed.
+  void enqueue(uid_t user, std::list<Piece>& added);
+  void put_back(uid_t user, std::list<Piece>& piece);
   // Returns the user whose turn it is. REQUIRES: there are pieces
   uid_t choose();
-  void move_to_end_of_old(std::deque<uid_t>& from);
+  void move_to_end_of_old(std::list<uid_t>& from);
 
   const Clock clock_;
   const Clock processor_;
   SlowUsers slow_;
   std::map<uid_t, Paused> paused_;
-  Duration elsewhere_{};         // time of the piece that runs, in calls for other users
+  Duration elsewhere_{};  // time of the piece that runs, in calls for other users
+  // Lists, because a move from one to another takes no memory.
   std::map<uid_t, User> users_;  // users in `new_` or `old_`
-  std::deque<uid_t> new_;        // users that had no work until now
-  std::deque<uid_t> old_;        // users after their first turn
+  std::list<uid_t> new_;         // users that had no work until now
+  std::list<uid_t> old_;         // users after their first turn
   size_t pieces_ = 0;            // without those of paused users
 };
 
@@ -191,6 +197,8 @@ class EventLoop {
 
   // Time limit in a round for users' work, and again for timers. Then the loop polls all descriptors again.
   static constexpr Duration kPerRound = std::chrono::microseconds(50);
+  // Maximum time until work that was left undone for lack of memory is tried again.
+  static constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
 
   // If `per_round` is zero, each round runs one piece of users' work and one timer. `clock` and `processor`
   // measure the time that users' work takes.
@@ -198,16 +206,34 @@ class EventLoop {
                      UserTurns::Clock processor = ProcessorClock::now);
 
   // Calls `handler` in each round in which `fd` has one of `events` (level-triggered epoll). Throws
-  // std::system_error if epoll refuses. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
+  // std::bad_alloc if the kernel has no memory for it, std::system_error if epoll refuses the descriptor.
+  // Nothing has changed then. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
   void watch(int fd, uint32_t events, Handler handler);
   // Like watch(), but calls the handler in the turns of `user`, whose programs cause the events. Repeats the
   // call in these turns until the handler returns false, and starts again at the next event (edge-triggered).
+  // Also repeats the call, with the same events, if the handler throws std::bad_alloc.
   void watch_for(uid_t user, int fd, uint32_t events, PieceHandler handler);
   void set_events(int fd, uint32_t events);
   void forget(int fd);
 
   TimerId at(TimePoint when, Task task);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
+  // A task that its owner queues again and again. It runs once at the end of a round in which it was queued.
+  // Queueing it takes no memory, so that it cannot fail. If the task throws std::bad_alloc, it runs again in
+  // the next round. REQUIRES: the task may run twice; the loop outlives this object
+  class QueuedTask {
+   public:
+    QueuedTask(EventLoop& loop, Task task) : loop_(loop), task_(std::move(task)) {}
+    void queue() {
+      if (!hook_.is_linked()) loop_.queued_.push_back(*this);
+    }
+
+   private:
+    friend class EventLoop;
+    EventLoop& loop_;
+    const Task task_;
+    ListHook hook_;
+  };
   // Runs the task at the end of this round. A handler uses this to destroy its own object.
   void later(Task task) { later_.push_back(std::move(task)); }
   // Runs the task in the next round, which does not sleep. A long job queues its next piece this way, so that
@@ -239,10 +265,13 @@ class EventLoop {
     PieceHandler handler;
     uint32_t events = 0;
     bool is_queued = false;
+    bool is_undone = false;  // there was no memory to queue or to handle the events
   };
   void add_watch(int fd, uint32_t events, uint32_t flags, Handler handler);
   bool is_watched(int fd, uint32_t generation) const;
   void dispatch(const epoll_event& event);
+  void try_again_later() { try_again_ = std::min(try_again_, MonotonicClock::now() + kPauseWithoutMemory); }
+  void queue_again();
   void run_timers();
   void run_later();
   int timeout_ms() const;
@@ -258,6 +287,8 @@ class EventLoop {
   std::unordered_map<int, Watch> watches_;
   std::map<TimerId, Task> timers_;
   std::vector<Task> later_;
+  IntrusiveList<QueuedTask, &QueuedTask::hook_> queued_;
+  TimePoint try_again_ = kNever;  // when work is queued again that was left undone for lack of memory
   std::vector<Task> next_round_;
 };
 
@@ -281,13 +312,11 @@ class DeadlineTimer {
     if (deadline == kNever) return;
     timer_ = loop_.at(deadline, [this] {
       timer_.reset();
-      if (!survive_lack_of_memory(on_timer_)) arm(MonotonicClock::now() + kPauseWithoutMemory);
+      if (!survive_lack_of_memory(on_timer_)) arm(MonotonicClock::now() + EventLoop::kPauseWithoutMemory);
     });
   }
 
  private:
-  static constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
-
   EventLoop& loop_;
   const std::function<void()> on_timer_;
   std::optional<EventLoop::TimerId> timer_;

@@ -1,21 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/event_loop.h"
 
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <new>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/unique_fd.h"
 
+namespace {
+
+// The number of allocations of this thread that succeed before the others fail. Negative: all succeed.
+thread_local int allocations_left = -1;
+thread_local int epoll_error = 0;  // the error of this thread's next epoll_ctl(2), unless 0
+
+}  // namespace
+
+extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
+  if (epoll_error == 0) return static_cast<int>(::syscall(SYS_epoll_ctl, epoll, operation, fd, event));
+  errno = std::exchange(epoll_error, 0);
+  return -1;
+}
+
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
+  if (void* const memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+
 namespace verbena::agent {
 namespace {
+
+// Calls work() with memory for no allocation, for one, for two and so on, until it needs no more, and then()
+// with memory enough after each call. Returns the number of calls.
+template <class Work, class Then>
+int with_little_memory(const Work& work, const Then& then) {
+  for (int most = 0;; ++most) {
+    allocations_left = most;
+    work();
+    const bool was_enough = allocations_left > 0;
+    allocations_left = -1;
+    then();
+    if (was_enough) return most + 1;
+  }
+}
 
 TEST(EventLoop, ATimerThatComesDueMeanwhileWaitsForTheNextRound) {
   EventLoop loop;
@@ -56,6 +103,100 @@ TEST(EventLoop, GoesOnWhereThereIsNoMemoryForAPieceOfWork) {
   }
   EXPECT_EQ(order, "ntlntl");
   loop.forget(event.get());
+}
+
+TEST(EventLoop, HandlesAnEventAgainForWhichThereWasNoMemory) {
+  EventLoop loop(std::chrono::hours(1));
+  const UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  int served = 0;
+  loop.watch_for(1, event.get(), EPOLLIN, [&](uint32_t events) {
+    const auto memory = std::make_unique<int>(1);
+    EXPECT_NE(events & EPOLLIN, 0u);
+    eventfd_t count;
+    served += ::eventfd_read(event.get(), &count) == 0 ? *memory : 0;
+    return false;
+  });
+  int events = 0;
+  const int calls = with_little_memory(
+      [&] {
+        ::eventfd_write(event.get(), 1);
+        ++events;
+        loop.run_round();
+      },
+      [&] {
+        while (served < events) loop.run_round();
+      });
+  EXPECT_GT(calls, 1);
+  loop.forget(event.get());
+}
+
+TEST(EventLoop, KernelWithoutMemoryIsLackOfMemory) {
+  EventLoop loop;
+  const UniqueFd event(::eventfd(1, EFD_CLOEXEC));
+  int served = 0;
+  const auto serve = [&](uint32_t) { ++served; };
+  for (const int error : {ENOMEM, ENOSPC}) {
+    epoll_error = error;
+    EXPECT_THROW(loop.watch(event.get(), EPOLLIN, serve), std::bad_alloc);
+  }
+  epoll_error = EPERM;
+  EXPECT_THROW(loop.watch(event.get(), EPOLLIN, serve), std::system_error);
+  loop.watch(event.get(), EPOLLIN, serve);
+  loop.run_round();
+  EXPECT_EQ(served, 1);
+  loop.forget(event.get());
+}
+
+TEST(EventLoop, QueuedTaskNeedsNoMemoryAndRunsOnceInARound) {
+  EventLoop loop;
+  int runs = 0;
+  EventLoop::QueuedTask task(loop, [&] { ++runs; });
+  loop.in_next_round([] {});
+  allocations_left = 0;
+  task.queue();
+  task.queue();
+  loop.run_round();
+  allocations_left = -1;
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(EventLoop, QueuedTaskForWhichThereIsNoMemoryRunsAgain) {
+  EventLoop loop;
+  int runs = 0;
+  EventLoop::QueuedTask task(loop, [&] {
+    if (++runs == 1) throw std::bad_alloc();
+  });
+  loop.in_next_round([] {});
+  task.queue();
+  loop.run_round();
+  EXPECT_EQ(runs, 1);
+  loop.run_round();  // nothing else wakes the loop
+  EXPECT_EQ(runs, 2);
+}
+
+TEST(UserTurns, PieceForWhichThereIsNoMemoryChangesNothing) {
+  UserTurns turns;
+  TimePoint time{};
+  const auto clock = [&] { return time += UserTurns::kQuantum; };
+  int runs = 0, added = 0;
+  uid_t user = 0;
+  const int calls = with_little_memory(
+      [&] {
+        try {
+          turns.add(user, [&, left = 2]() mutable {
+            ++runs;
+            return --left != 0;
+          });
+          ++added;
+        } catch (const std::bad_alloc&) {
+        }
+      },
+      [&] {
+        while (!turns.empty()) turns.run(std::chrono::hours(1), clock);
+        EXPECT_FALSE(turns.has(user++));
+      });
+  EXPECT_GT(calls, 3);
+  EXPECT_EQ(runs, 2 * added);
 }
 
 TEST(EventLoop, TimersRunInTheirOrder) {

@@ -153,6 +153,14 @@ Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   return address_handles_.add(std::move(*ah));
 }
 
+bool SoftwareContext::search_route(const ibv_ah_attr& attr) {
+  const auto path = device_->resolve(attr);
+  if (!path) return true;
+  constexpr Duration kSearchOnly{1};
+  const auto checked = device_->engine()->home().routes().check(*path, kSearchOnly);
+  return checked || checked.error().code != ETIMEDOUT;
+}
+
 int SoftwareContext::destroy_ah(ibv_ah* ah) {
   --Ah::of(ah).domain->users;
   address_handles_.destroy(Ah::of(ah));

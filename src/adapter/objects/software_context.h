@@ -39,6 +39,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
   std::vector<ibv_gid_entry> gid_table() override;
   int query_rt_values(ibv_values_ex* values) override;
   void settle() override { device_->engine()->settle(); }
+  bool search_route(const ibv_ah_attr& attr) override;
 
   Result<ibv_pd*> alloc_pd() override;
   int dealloc_pd(ibv_pd* pd) override;

@@ -89,13 +89,16 @@ void GoneClients::add(std::unique_ptr<CmClient> client) {
   const uid_t user = client->user();
   const bool is_little = client->clear(kAtOnce) < kAtOnce;
   if (is_little) return;
+  std::list<std::unique_ptr<CmClient>> added;
+  added.push_back(std::move(client));
   OfUser& of_user = users_[user];
-  of_user.clients.push_back(std::move(client));
-  if (std::exchange(of_user.goes_on, true)) return;
+  of_user.clients.splice(of_user.clients.end(), added);
+  if (of_user.goes_on) return;
   loop_.in_turn_of(user, [this, user] {
-    clear_some(user);
+    survive_lack_of_memory([&] { clear_some(user); });
     return users_.contains(user);
   });
+  of_user.goes_on = true;
 }
 
 void GoneClients::clear_some(uid_t user) {

@@ -145,12 +145,12 @@ bool EventChannel::on_writable() {
 
 void EventChannel::watch(bool wanted) {
   if (watching_ == wanted) return;
-  watching_ = wanted;
   if (wanted) {
     loop_.watch_for(user_, socket_.get(), EPOLLOUT, [this](uint32_t) { return on_writable(); });
   } else {
     loop_.forget(socket_.get());
   }
+  watching_ = wanted;
 }
 
 size_t EventChannel::move_events(uint32_t id, EventChannel& other, size_t most) {

@@ -96,11 +96,11 @@ void GsiPort::flush() {
   if (!port_) return;
   const bool is_port_empty = port_->flush();
   if ((others_->flush() && is_port_empty) || retrying_) return;
-  retrying_ = true;
   loop_.at(MonotonicClock::now() + kRetry, [this] {
     retrying_ = false;
     flush();
   });
+  retrying_ = true;
 }
 
 void GsiPort::on_packet(const transport::IncomingPacket& incoming) {
@@ -141,14 +141,37 @@ void GsiPort::answer_unknown(ConstBytes mad, const cm::Arrival& arrival) {
   flush();
 }
 
-void EarlyMessages::keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline) {
+size_t EarlyMessages::count(const roce::Address& sender) const {
+  const auto is_its = [&](const Message& message) { return message.arrival.path.source == sender; };
+  return static_cast<size_t>(std::ranges::count_if(messages_, is_its));
+}
+
+std::deque<EarlyMessages::Message>::const_iterator EarlyMessages::oldest_of_most() const {
+  return std::ranges::max_element(messages_, {},
+                                  [&](const Message& message) { return count(message.arrival.path.source); });
+}
+
+bool EarlyMessages::has_room(const roce::Address& sender, Duration waited) const {
+  if (waited >= kPatience) return messages_.size() < kMax / 2;
+  return messages_.size() < kMax || count(sender) < count(oldest_of_most()->arrival.path.source);
+}
+
+std::optional<EarlyMessages::Message> EarlyMessages::keep(ConstBytes mad, const cm::Arrival& arrival,
+                                                          TimePoint came, TimePoint deadline) {
   const auto is_repeated = [&](const Message& message) {
     return message.arrival.path.source == arrival.path.source && std::ranges::equal(message.mad.bytes, mad);
   };
-  if (std::ranges::any_of(messages_, is_repeated)) return;
+  if (std::ranges::any_of(messages_, is_repeated)) return std::nullopt;
+  std::optional<Message> displaced;
+  if (messages_.size() >= kMax) {
+    const auto oldest = oldest_of_most();
+    displaced = *oldest;
+    messages_.erase(oldest);
+  }
   Message message{{}, arrival, came, deadline};
   std::copy_n(mad.begin(), std::min(mad.size(), message.mad.bytes.size()), message.mad.bytes.begin());
   messages_.push_back(message);
+  return displaced;
 }
 
 void EarlyMessages::hear_rejection(ConstBytes mad, const cm::Arrival& arrival) {

@@ -118,11 +118,13 @@ class EarlyMessages {
     TimePoint deadline;  // when to process the message again; it may be kept again then
   };
 
-  // Returns whether another message may be kept. One that has waited for kPatience may use only half of kMax.
-  bool has_room(Duration waited) const { return messages_.size() < (waited < kPatience ? kMax : kMax / 2); }
-  // Keeps a message, unless the same bytes from the same address are kept already. REQUIRES: `mad` is a whole
-  // MAD; deadlines never decrease
-  void keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline);
+  // Returns whether another message of this sender may be kept. One that has waited for kPatience may use
+  // only half of kMax. If all places are taken, a sender gets one of another that has more.
+  bool has_room(const roce::Address& sender, Duration waited) const;
+  // Keeps a message, unless the same bytes from the same address are kept already. Returns a message that is
+  // not kept any more, to be processed now: the oldest of the sender with the most, if all places were taken.
+  // REQUIRES: `mad` is a whole MAD; has_room() is true; deadlines never decrease
+  std::optional<Message> keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline);
   // Returns the earliest deadline, or kNever if no message is kept.
   TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
   // Removes and returns the first message if its deadline has passed, otherwise returns nullopt.
@@ -133,6 +135,10 @@ class EarlyMessages {
   std::deque<Message> take_all() { return std::exchange(messages_, {}); }
 
  private:
+  size_t count(const roce::Address& sender) const;
+  // Returns the oldest message of the sender with the most messages. REQUIRES: a message is kept
+  std::deque<Message>::const_iterator oldest_of_most() const;
+
   std::deque<Message> messages_;
 };
 

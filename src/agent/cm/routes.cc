@@ -249,14 +249,19 @@ Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& 
   const int verdict = deadline == TimePoint{} ? 0 : ETIMEDOUT;
   const auto timer = loop_.at(deadline, [this, ticket, verdict] { finish(ticket, verdict); });
   waiting_.emplace(ticket, Waiting{interface_index, neighbour, timer, std::move(done)});
-  by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
-  if (verdict != 0) {
-    provoke(interface_index, neighbour);
-    // The link table may not have a new netdev yet. If that has no hardware addresses, the kernel knows the
-    // neighbour now, without a netlink message.
-    if (is_known(interface_index, neighbour)) {
-      loop_.later([this, interface_index, neighbour] { found(interface_index, neighbour); });
+  try {
+    by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
+    if (verdict != 0) {
+      provoke(interface_index, neighbour);
+      // The link table may not have a new netdev yet. If that has no hardware addresses, the kernel knows the
+      // neighbour now, without a netlink message.
+      if (is_known(interface_index, neighbour)) {
+        loop_.later([this, interface_index, neighbour] { found(interface_index, neighbour); });
+      }
     }
+  } catch (const std::bad_alloc&) {
+    cancel(ticket);  // the caller does not learn the ticket, and may be gone before `done` is called
+    throw;
   }
   return ticket;
 }
@@ -267,7 +272,7 @@ void Neighbours::cancel(Ticket ticket) {
   loop_.cancel(waiting->second.timer);
   by_neighbour_.erase({key_of(waiting->second.interface_index, waiting->second.neighbour), ticket});
   waiting_.erase(waiting);
-  if (waiting_.empty()) loop_.later([this] { stop_listening(); });
+  if (waiting_.empty()) stop_.queue();
 }
 
 void Neighbours::finish(Ticket ticket, int error) {
@@ -288,8 +293,8 @@ void Neighbours::listen() {
   if (events_) return;
   auto socket = open_route_socket(RTMGRP_NEIGH);
   if (!socket) return log_warning("neighbours cannot be watched: errno {}", socket.error().code);
+  loop_.watch(mnl_socket_get_fd(socket->get()), EPOLLIN, [this](uint32_t) { receive(); });
   events_ = std::move(*socket);
-  loop_.watch(mnl_socket_get_fd(events_.get()), EPOLLIN, [this](uint32_t) { receive(); });
 }
 
 void Neighbours::stop_listening() {

@@ -132,6 +132,7 @@ class Neighbours {
   // Waits by neighbour. The ticket distinguishes several waits for one neighbour.
   std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
   NetlinkSocket events_;  // open while any wait is pending
+  EventLoop::QueuedTask stop_{loop_, [this] { stop_listening(); }};
   UniqueFd ipv4_;
   UniqueFd ipv6_;
 };

@@ -89,9 +89,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent)
   }
 }
 
-CmService::~CmService() {
-  if (early_timer_) loop_.cancel(*early_timer_);
-}
+CmService::~CmService() = default;
 
 void CmService::join(CmClient& client) {
   client.listed_number = ++last_client_;
@@ -171,12 +169,17 @@ void CmService::on_mad(ConstBytes mad, const cm::Arrival& arrival) {
 void CmService::receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now) {
   cm::Arrival this_time = arrival;
   this_time.waited = now - came;
-  this_time.may_wait = early_.has_room(this_time.waited);
+  this_time.may_wait = early_.has_room(arrival.path.source, this_time.waited);
   const cm::Disposal disposal = manager_.on_mad(mad, this_time, now);
   settle();
   if (disposal == cm::Disposal::kDone) return;
-  early_.keep(mad, arrival, came, std::max(now + EarlyMessages::kPatience, returns_until_));
-  if (!early_timer_) early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
+  const auto displaced =
+      early_.keep(mad, arrival, came, std::max(now + EarlyMessages::kPatience, returns_until_));
+  early_timer_.arm(early_.deadline());
+  if (!displaced) return;
+  cm::Arrival its = displaced->arrival;
+  its.waited = now - displaced->came;
+  manager_.on_mad(displaced->mad.bytes, its, now);  // may not wait any more
 }
 
 void CmService::answer_early_messages() {
@@ -184,21 +187,19 @@ void CmService::answer_early_messages() {
   while (const auto message = early_.take_overdue(now)) {
     receive(message->mad.bytes, message->arrival, message->came, now);
   }
-  early_timer_.reset();  // only now, so that receive() does not set it for each message that waits longer
-  if (early_.deadline() == kNever) return;
-  early_timer_ = loop_.at(early_.deadline(), [this] { answer_early_messages(); });
+  early_timer_.arm(early_.deadline());
 }
 
 // Runs in the loop's next round, so that the program that listens or restores gets its reply first.
 void CmService::look_again() {
-  if (early_.deadline() == kNever || std::exchange(looking_again_, true)) return;
-  loop_.later([this] {
-    looking_again_ = false;
-    const TimePoint now = MonotonicClock::now();
-    for (const auto& message : early_.take_all()) {
-      receive(message.mad.bytes, message.arrival, message.came, now);
-    }
-  });
+  if (early_.deadline() != kNever) look_again_.queue();
+}
+
+void CmService::receive_early_messages() {
+  const TimePoint now = MonotonicClock::now();
+  for (const auto& message : early_.take_all()) {
+    receive(message.mad.bytes, message.arrival, message.came, now);
+  }
 }
 
 void CmService::listener_ended(const CmIdentifier& id) {
@@ -281,13 +282,13 @@ void CmService::release_port(CmIdentifier& id) {
 
 // So all datagrams of the round are sent together, and the timer is set once.
 void CmService::settle() {
-  if (std::exchange(settling_, true)) return;
-  loop_.later([this] {
-    settling_ = false;
-    gsi_.flush();
-    timer_.arm(manager_.deadline());
-    if (clients_.empty()) agent_.consider_idle();
-  });
+  settle_.queue();
+}
+
+void CmService::finish_round() {
+  gsi_.flush();
+  timer_.arm(manager_.deadline());
+  if (clients_.empty()) agent_.consider_idle();
 }
 
 void CmService::on_timer() {

@@ -243,6 +243,8 @@ class CmService final : private cm::Sink {
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
+  void receive_early_messages();
+  void finish_round();
   void on_timer();
   void end_claims_at(TimePoint when);
 
@@ -274,9 +276,9 @@ class CmService final : private cm::Sink {
   EndedSlots ended_slots_{*this};
   TimePoint returns_until_{};
   TimePoint last_return_{};  // expect_one_return() does not extend returns_until_ beyond it
-  bool looking_again_ = false;
-  std::optional<EventLoop::TimerId> early_timer_;
-  bool settling_ = false;
+  EventLoop::QueuedTask look_again_{loop_, [this] { receive_early_messages(); }};
+  DeadlineTimer early_timer_{loop_, [this] { answer_early_messages(); }};
+  EventLoop::QueuedTask settle_{loop_, [this] { finish_round(); }};
   DeadlineTimer timer_{loop_, [this] { on_timer(); }};
   GoneClients gone_clients_;  // destroyed first: the clients use the members above
 };

@@ -50,11 +50,12 @@ void LongMessages::send(Sending sending, std::vector<std::byte> message) {
 }
 
 void LongMessages::pump_later(const RmppKey& key, Entry& entry) {
-  if (std::exchange(entry.is_pumped, true)) return;
+  if (entry.is_pumped) return;
   loop_.in_turn_of(entry.sending.user, [this, key] {
     pump(key);
     return false;
   });
+  entry.is_pumped = true;
 }
 
 // Sends some segments. Makes them all first: a segment may be for this link itself, and the reply to it may

@@ -110,9 +110,10 @@ Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes re
 }
 
 void OpenPort::end() {
-  if (std::exchange(ended_, true)) return;
-  loop_.set_events(socket_.get(), 0);
+  if (ended_) return;
   loop_.later([&owner = owner_, number = number_] { owner.close(number); });
+  ended_ = true;
+  loop_.set_events(socket_.get(), 0);
 }
 
 }  // namespace verbena::agent

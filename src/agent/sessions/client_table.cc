@@ -66,11 +66,11 @@ bool ClientTable::accept_from(int listener) {
     return true;
   }
   const uint64_t id = next_++;
-  coming_[id] = {std::move(socket), *peer, take_share(quota_, peer->uid)};
   loop_.in_turn_of(peer->uid, [this, id] {
     begin(id);
     return false;
   });
+  coming_[id] = {std::move(socket), *peer, take_share(quota_, peer->uid)};
   return true;
 }
 
@@ -134,10 +134,10 @@ void ClientTable::refuse(uid_t user, UniqueFd socket) {
 // the loop spins.
 void ClientTable::pause() {
   log_warning("out of descriptors: no new clients for a moment");
-  for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), 0);
   loop_.at(MonotonicClock::now() + kAcceptPause, [this] {
     for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), EPOLLIN);
   });
+  for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), 0);
 }
 
 void ClientTable::close(uint64_t id) {

@@ -122,11 +122,17 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
       socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies, share),
       events_(parts.loop, parts.sockets, peer.uid, parts.links, *this, std::move(share)) {
+  client_.process = share_process(watch_peer(socket_.get(), peer.pid));
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return take_events(events); });
-  client_.process = share_process(watch_peer(socket_.get(), peer.pid));
-  // Watches the process, because other processes may have inherited its socket.
-  if (client_.process) parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
+  if (!client_.process) return;
+  try {
+    // Watches the process, because other processes may have inherited its socket.
+    parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
+  } catch (...) {
+    parts_.loop.forget(socket_.get());  // the destructor does not run
+    throw;
+  }
 }
 
 Session::~Session() {
@@ -139,8 +145,9 @@ Session::~Session() {
 // A client whose request there is no memory for is disconnected: the request may be half done.
 bool Session::take_events(uint32_t events) {
   bool has_more = false;
-  if (!survive_lack_of_memory([&] { has_more = on_readable(events); })) close();
-  return has_more;
+  if (!broken_) broken_ = !survive_lack_of_memory([&] { has_more = on_readable(events); });
+  if (broken_) close();
+  return has_more && !broken_;
 }
 
 bool Session::on_readable(uint32_t events) {
@@ -397,13 +404,15 @@ void Session::send(ConstBytes message, std::span<const int> fds) {
   }
 }
 
+// If this throws std::bad_alloc, nothing has changed, and the loop tries again.
 void Session::close() {
-  if (std::exchange(closing_, true)) return;
+  if (closing_) return;
+  parts_.agent.close_session(client_.session);
+  closing_ = true;
   events_.stop();
   end_wait();
   if (client_.process)
     parts_.loop.forget(client_.process->get());  // it would be reported until the session is destroyed
-  parts_.agent.close_session(client_.session);
 }
 
 }  // namespace verbena::agent

@@ -150,6 +150,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   ClientSocket socket_;
   ClientEvents events_;
   bool greeted_ = false;
+  bool broken_ = false;  // there was no memory for one of its requests
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;
   std::function<bool()> going_on_;  // does one step of the unfinished request; returns false after the last

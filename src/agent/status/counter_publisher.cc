@@ -121,8 +121,11 @@ constexpr size_t kMaxUnfinished = 64;
 
 void CounterPublisher::show_in(StateWriter& state) {
   state_ = &state;
-  if (state.readers().fd() < 0) return;
-  loop_.watch(state.readers().fd(), EPOLLIN, [this](uint32_t) { on_readers(); });
+  state.readers().watch_in(loop_, [this] {
+    if (next_) loop_.cancel(*std::exchange(next_, std::nullopt));
+    collect_regularly();
+    collect();
+  });
 }
 
 void CounterPublisher::collect() {
@@ -159,8 +162,8 @@ void CounterPublisher::collect_regularly() {
   const bool read = state_ != nullptr && state_->readers().any();
   next_ = loop_.at(MonotonicClock::now() + (read ? kIntervalWhileRead : kIntervalUnread), [this] {
     next_.reset();
-    collect();
     collect_regularly();
+    collect();
   });
 }
 
@@ -181,19 +184,6 @@ void CounterPublisher::show() {
     if (sums != counters_.devices().end()) by_link[link.name] = sums->second;
   }
   state_->show_counters(std::move(by_link));
-}
-
-void CounterPublisher::on_readers() {
-  const bool had_any = state_->readers().any();
-  state_->readers().take_news();
-  const int readers = state_->readers().fd();
-  loop_.set_events(readers, 0);
-  loop_.at(MonotonicClock::now() + CounterReaders::kPause,
-           [this, readers] { loop_.set_events(readers, EPOLLIN); });
-  if (had_any || !state_->readers().any()) return;
-  if (next_) loop_.cancel(*std::exchange(next_, std::nullopt));
-  collect();
-  collect_regularly();
 }
 
 void CounterPublisher::links_changed(const std::vector<control::Link>& before) {

@@ -152,7 +152,6 @@ class CounterPublisher {
   void links_changed(const std::vector<control::Link>& before);
 
  private:
-  void on_readers();
   void read();
 
   EventLoop& loop_;

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/inotify.h>
 
+#include "agent/event_loop.h"
 #include "agent/status/state_sweeper.h"
 #include "base/format.h"
 #include "base/log.h"
@@ -41,6 +42,18 @@ void CounterReaders::take_news() {
       open = std::max<int64_t>(0, open + ((event.mask & IN_OPEN) != 0 ? 1 : -1));
     }
   }
+}
+
+void CounterReaders::watch_in(EventLoop& loop, std::function<void()> on_first, Duration pause) {
+  const int number = fd();
+  if (number < 0) return;
+  loop.watch(number, EPOLLIN, [this, &loop, on_first = std::move(on_first), pause, number](uint32_t) {
+    const bool had_any = any();
+    take_news();
+    loop.at(MonotonicClock::now() + pause, [&loop, number] { loop.set_events(number, EPOLLIN); });
+    loop.set_events(number, 0);
+    if (!had_any && any()) on_first();
+  });
 }
 
 bool CounterReaders::any() const {

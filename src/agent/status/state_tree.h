@@ -20,6 +20,8 @@
 
 namespace verbena::agent {
 
+class EventLoop;
+
 // A file or symbolic link to be created in a new folder.
 struct FolderEntry {
   std::string path;  // relative to the folder
@@ -61,8 +63,11 @@ class CounterReaders {
 
   // Returns a descriptor that is readable when take_news() has events, or -1 without inotify.
   int fd() const { return fd_.get(); }
-  // Takes some events, a bounded number. Anybody may open the files, and make events faster than they are
-  // read: wait for kPause between two calls.
+  // Calls take_news() in the loop, at most every `pause`: anybody may open the files, and make events faster
+  // than they are read. Calls `on_first` if a program has a file open now, and none had before. REQUIRES: the
+  // loop runs only while this object exists
+  void watch_in(EventLoop& loop, std::function<void()> on_first, Duration pause = kPause);
+  // Takes some events, a bounded number.
   void take_news();
   // Returns whether a program has a counter file open, as of the last take_news().
   bool any() const;

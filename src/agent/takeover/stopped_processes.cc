@@ -103,11 +103,11 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
 
   // Waits for the next packet.
   void watch() {
-    is_watching_ = true;
     loop_.watch(socket_, EPOLLIN, [this](uint32_t) {
       forget();
       of_.ask_soon(*this);
     });
+    is_watching_ = true;
   }
   // The process is stopped.
   void begin() {
@@ -117,10 +117,10 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
       return watch();
     }
     log_info("pid {} is stopped: its peers are asked to wait", pid_);
-    answers_ = true;
-    is_watching_ = true;
     // Edge-triggered: what is only peeked at stays there.
     loop_.watch(socket_, EPOLLIN | EPOLLET, [this](uint32_t) { read_soon(); });
+    answers_ = true;
+    is_watching_ = true;
     of_.answers(*this);
     read();
   }

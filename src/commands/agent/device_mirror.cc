@@ -68,9 +68,7 @@ class DeviceMirror {
     if (!mark) return fail(mark.error().code);
     mark_ = std::move(*mark);
     loop_.watch(client_->event_fd(), EPOLLIN, [this](uint32_t) { on_news(); });
-    if (state_.readers().fd() >= 0) {
-      loop_.watch(state_.readers().fd(), EPOLLIN, [this](uint32_t) { on_readers(); });
-    }
+    state_.readers().watch_in(loop_, [this] { refresh(); });
     refresh_later();
     return {};
   }
@@ -83,16 +81,10 @@ class DeviceMirror {
     }
   }
 
-  void on_readers() {
-    const bool had_any = state_.readers().any();
-    state_.readers().take_news();
-    if (!had_any && state_.readers().any()) refresh();
-  }
-
   void refresh() {
     if (!is_needed()) return loop_.stop();
-    read_counters();
     refresh_later();
+    read_counters();
   }
 
   // Whether the mirror should go on: an agent runs, and the agent's own directory is not visible here. Checks

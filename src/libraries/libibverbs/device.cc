@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "base/failed_call.h"
+#include "base/route_search.h"
 #include "base/settle_context.h"
 #include "libraries/libibverbs/abi.h"
 #include "libraries/libibverbs/device_handle.h"
@@ -93,6 +94,15 @@ VERBENA_ABI void ibv_ack_async_event(ibv_async_event* event) {
 
 VERBENA_ABI void verbena_settle_context(ibv_context* context) noexcept {
   if (verbena::provider::Context* const known = verbena::provider::find_owner(context)) known->settle();
+}
+
+VERBENA_ABI bool verbena_search_route(ibv_context* context, const ibv_ah_attr* address) noexcept {
+  bool is_known = true;
+  verbena::without_exceptions([&] {
+    if (auto* const owner = provider::find_owner(context)) is_known = owner->search_route(*address);
+    return 0;
+  });
+  return is_known;
 }
 
 // ---- imports of objects through the command descriptor of the context that created them

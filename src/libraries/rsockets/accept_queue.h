@@ -4,23 +4,31 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/time.h"
+
 namespace verbena::rsockets {
 
 // The queues of a listening rsocket: unanswered connection requests, streams that are being connected, and
 // streams ready for accept(). As with TCP, the backlog limits the streams in the last two queues together. A
 // request beyond the backlog waits in the first queue, without a queue pair, until a place becomes free or
-// its sender gives up. Thread-safe.
+// its sender gives up. A request whose sender's hardware address is unknown is set aside, without a place in
+// the backlog, while the kernel looks for that address. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
   explicit AcceptQueue(size_t backlog) : backlog_(backlog) {}
-  static constexpr size_t kMaxRequests = 1024;  // unanswered requests; more are rejected
+  static constexpr size_t kMaxRequests = 1024;                      // unanswered requests; more are rejected
+  static constexpr Duration kSearchTime = std::chrono::seconds(1);  // as ibv_modify_qp(3) waits
+  // A host on the link answers ARP in less. Each further pause is twice as long as the one before: some ten
+  // looks in a second, however many hosts do not answer.
+  static constexpr Duration kFirstPause = std::chrono::milliseconds(1);
 
   void set_backlog(size_t backlog) {
     const std::lock_guard lock(mutex_);
@@ -40,17 +48,22 @@ class AcceptQueue {
   std::optional<Request> withdraw(Predicate wanted) {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(requests_.begin(), requests_.end(), wanted);
-    if (found == requests_.end()) return std::nullopt;
-    std::optional<Request> request(std::move(*found));
-    requests_.erase(found);
-    return request;
+    if (found != requests_.end()) {
+      std::optional<Request> request(std::move(*found));
+      requests_.erase(found);
+      return request;
+    }
+    const auto aside = std::find_if(searches_.begin(), searches_.end(),
+                                    [&](const auto& entry) { return wanted(entry.second.request); });
+    if (aside == searches_.end()) return std::nullopt;
+    return std::move(searches_.extract(aside).mapped().request);
   }
   // Takes the next request to answer, and reserves a place for it in the backlog. Returns nullopt if there is
   // no request or the backlog is full. The caller must call opening() or given_up() for each request that it
   // gets.
   std::optional<Request> next_request() {
     const std::lock_guard lock(mutex_);
-    if (requests_.empty() || reserved_ + opening_.size() + ready_.size() >= backlog_) return std::nullopt;
+    if (!may_answer()) return std::nullopt;
     std::optional<Request> request(std::move(requests_.front()));
     requests_.pop_front();
     ++reserved_;
@@ -60,6 +73,52 @@ class AcceptQueue {
   void given_up() {
     const std::lock_guard lock(mutex_);
     --reserved_;
+  }
+
+  // Releases the reserved place, and sets the request aside while the kernel looks for its sender's hardware
+  // address. Returns a request to reject, if there is one: the oldest of kMaxRequests others, or `request`
+  // itself if the listener is closed.
+  std::optional<Request> set_aside(Request request, TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    --reserved_;
+    if (closed_) return request;
+    std::optional<Request> oldest;
+    if (searches_.size() == kMaxRequests) {
+      const auto found =
+          std::ranges::min_element(searches_, {}, [](const auto& entry) { return entry.second.end; });
+      oldest.emplace(std::move(searches_.extract(found).mapped().request));
+    }
+    searches_.emplace(now + kFirstPause, Search{std::move(request), now + kSearchTime, kFirstPause});
+    return oldest;
+  }
+  // Looks again for the sender of one request that was set aside, if it is time: is_known(request). If the
+  // sender is known now, the request comes behind the others. Returns a request to reject, if there is one:
+  // its sender has not answered for kSearchTime, or the listener is closed.
+  template <class Predicate>
+  std::optional<Request> look_again(TimePoint now, Predicate is_known) {
+    std::unique_lock lock(mutex_);
+    if (searches_.empty() || searches_.begin()->first > now) return std::nullopt;
+    auto node = searches_.extract(searches_.begin());
+    Search& search = node.mapped();
+    lock.unlock();
+    const bool known = is_known(std::as_const(search.request));
+    lock.lock();
+    if (closed_ || (!known && now >= search.end)) return std::move(search.request);
+    if (known) {
+      requests_.push_back(std::move(search.request));
+    } else {
+      search.pause *= 2;
+      node.key() = std::min(now + search.pause, search.end);
+      searches_.insert(std::move(node));
+    }
+    return std::nullopt;
+  }
+  // Returns when a request can be answered or its sender can be looked for again: `now` or later; kNever if
+  // there is none.
+  TimePoint next_turn(TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    if (may_answer()) return now;
+    return searches_.empty() ? kNever : std::max(now, searches_.begin()->first);
   }
   // Queues a stream that is being connected, in the place that next_request() reserved. Returns false if the
   // listener was closed meanwhile.
@@ -110,15 +169,26 @@ class AcceptQueue {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     Rest rest{std::move(requests_), std::move(opening_)};
+    for (auto& [next, search] : searches_) rest.requests.push_back(std::move(search.request));
     for (auto& stream : ready_) rest.streams.push_back(std::move(stream));
     requests_.clear();
+    searches_.clear();
     opening_.clear();
     ready_.clear();
     return rest;
   }
 
  private:
-  // REQUIRES: mutex_ is held
+  struct Search {
+    Request request;
+    TimePoint end;   // of the search
+    Duration pause;  // before the next look
+  };
+
+  // REQUIRES for both: mutex_ is held
+  bool may_answer() const {
+    return !requests_.empty() && reserved_ + opening_.size() + ready_.size() < backlog_;
+  }
   std::shared_ptr<Stream> take_opening(const Stream* stream) {
     const auto found = std::find_if(opening_.begin(), opening_.end(),
                                     [&](const auto& other) { return other.get() == stream; });
@@ -133,6 +203,7 @@ class AcceptQueue {
   bool closed_ = false;
   size_t reserved_ = 0;
   std::deque<Request> requests_;
+  std::multimap<TimePoint, Search> searches_;  // by the time of the next look
   std::vector<std::shared_ptr<Stream>> opening_;
   std::deque<std::shared_ptr<Stream>> ready_;
 };

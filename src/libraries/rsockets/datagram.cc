@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/plain_calls.h"
+#include "base/route_search.h"
 
 namespace verbena::rsockets {
 namespace {
@@ -373,7 +374,10 @@ void Datagram::on_path(const Address& address, const Result<UdPath>& path) {
   service_.retire(std::exchange(destination.query, nullptr));
   if (!path) return;  // the next datagram from this address starts another query
   ibv_ah_attr attributes = path->attributes;
-  destination.handle.reset(ibv_create_ah(destination.qp->domain(), &attributes));
+  ibv_pd* const domain = destination.qp->domain();
+  // ibv_create_ah() would wait for a neighbour that has gone since the query.
+  if (!search_route(domain->context, attributes)) return;
+  destination.handle.reset(ibv_create_ah(domain, &attributes));
   destination.mtu = path->mtu;
 }
 

@@ -85,7 +85,7 @@ void Service::forget(int fd) {
   plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-void Service::set_timer(const std::shared_ptr<ServiceClient>& client, Duration period) {
+void Service::set_timer(const std::shared_ptr<ServiceClient>& client, Duration period, TimePoint next) {
   {
     const std::lock_guard lock(mutex_);
     // Compares owners without locking the weak_ptr: a client must not be destroyed here, under the lock.
@@ -93,7 +93,7 @@ void Service::set_timer(const std::shared_ptr<ServiceClient>& client, Duration p
       return timer.client.expired() ||
              (!timer.client.owner_before(client) && !client.owner_before(timer.client));
     });
-    if (period > Duration::zero()) timers_.push_back({client, period, MonotonicClock::now() + period});
+    if (next != kNever) timers_.push_back({client, period, next});
   }
   if (wakeup_.is_ours()) ::eventfd_write(wakeup_.get(), 1);
 }
@@ -126,6 +126,7 @@ void Service::run() {
         retired_.clear();
       }
       handle_timers();
+      retired_.clear();
     } catch (const std::exception& error) {
       log_error("rsocket: {}", error.what());
     }
@@ -168,10 +169,10 @@ void Service::handle_timers() {
     const TimePoint now = MonotonicClock::now();
     for (Timer& timer : timers_) {
       if (timer.next > now) continue;
-      timer.next = now + timer.period;
+      timer.next = timer.period > Duration::zero() ? now + timer.period : kNever;
       if (auto client = timer.client.lock()) due.push_back(std::move(client));
     }
-    std::erase_if(timers_, [](const Timer& timer) { return timer.client.expired(); });
+    std::erase_if(timers_, [](const Timer& timer) { return timer.next == kNever || timer.client.expired(); });
   }
   for (const auto& client : due) client->on_timer();
 }

@@ -53,7 +53,14 @@ class Service {
 
   // Calls on_timer() every `period` from now on. Replaces the client's earlier timer. A period of zero only
   // stops the earlier timer.
-  void set_timer(const std::shared_ptr<ServiceClient>& client, Duration period);
+  void set_timer(const std::shared_ptr<ServiceClient>& client, Duration period) {
+    set_timer(client, period, period > Duration::zero() ? MonotonicClock::now() + period : kNever);
+  }
+  // Calls on_timer() once, at `when`, after the events that are waiting then. Replaces the client's earlier
+  // timer; kNever only stops it.
+  void call_at(const std::shared_ptr<ServiceClient>& client, TimePoint when) {
+    set_timer(client, Duration::zero(), when);
+  }
 
   // In the service's thread, releases `what` after the current event, because an identifier cannot be
   // destroyed while one of its events is handled. In any other thread, releases `what` at once.
@@ -62,7 +69,7 @@ class Service {
  private:
   struct Timer {
     std::weak_ptr<ServiceClient> client;
-    Duration period;
+    Duration period;  // 0: once
     TimePoint next;
   };
 
@@ -70,6 +77,7 @@ class Service {
   static Result<Service*> start();
   Result<void> open();
   Result<void> poll(int fd);
+  void set_timer(const std::shared_ptr<ServiceClient>& client, Duration period, TimePoint next);
   void run();
   void handle_cm_events();
   void handle_readable(int fd);

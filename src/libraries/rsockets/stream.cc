@@ -122,7 +122,10 @@ void Stream::close() {
 }
 
 void Stream::on_timer() {
-  if (phase() == Phase::kListening) return start_serving();
+  if (phase() == Phase::kListening) {
+    serving_.store(true);
+    return serve_requests();
+  }
   if (phase() != Phase::kConnected) return;
   qp_->keep_alive();
   wake_waiters();

@@ -104,8 +104,10 @@ class Stream final : public Socket,
   void on_request(const rdma_cm_event& event);
   void start_serving();
   void serve_requests();
+  void set_turn();
   Result<void> answer(const Request& request);
   static void refuse(rdma_cm_id* id) { ::rdma_reject(id, nullptr, 0); }
+  void turn_away(const Request& request);
   static std::shared_ptr<void> destroyed_later(rdma_cm_id* id);
   void leave_listener(bool opened);
 
@@ -149,7 +151,9 @@ class Stream final : public Socket,
 
   std::unique_ptr<Queue> queue_;      // only for a listener
   std::atomic<bool> serving_{false};  // as a listener, answers requests; false right after listen()
-  std::weak_ptr<Stream> listener_;    // null unless this stream is being accepted
+  std::mutex turn_mutex_;
+  TimePoint turn_ = kNever;         // when the service calls serve_requests(); guarded by turn_mutex_
+  std::weak_ptr<Stream> listener_;  // null unless this stream is being accepted
 };
 
 }  // namespace verbena::rsockets

@@ -2,6 +2,7 @@
 // Listening streams, and the streams that they accept.
 #include <poll.h>
 
+#include "base/route_search.h"
 #include "libraries/rsockets/stream.h"
 
 namespace verbena::rsockets {
@@ -18,6 +19,15 @@ constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 size_t queue_length(int backlog) {
   // Adds one, as TCP does: a backlog of 0 still takes a connection.
   return static_cast<size_t>(backlog < 0 ? kMaxBacklog : std::min(backlog, kMaxBacklog)) + 1;
+}
+
+// Whether the requester's hardware address is known, so that rdma_accept() does not wait for it.
+bool can_be_answered(rdma_cm_id* id) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  int mask;
+  // If this fails, rdma_accept() fails for the same reason.
+  return ::rdma_init_qp_attr(id, &attributes, &mask) != 0 || search_route(id->verbs, attributes.ah_attr);
 }
 
 }  // namespace
@@ -43,7 +53,7 @@ Result<void> Stream::listen(int backlog) {
     phase_.store(Phase::kBound, std::memory_order_release);
     return fail(code);
   }
-  service_.set_timer(shared_from_this(), kFirstLook);
+  service_.call_at(shared_from_this(), MonotonicClock::now() + kFirstLook);
   return {};
 }
 
@@ -51,8 +61,7 @@ Result<void> Stream::listen(int backlog) {
 // listener.
 void Stream::start_serving() {
   if (serving_.load(std::memory_order_acquire) || serving_.exchange(true)) return;
-  service_.set_timer(shared_from_this(), Duration::zero());
-  serve_requests();
+  set_turn();
 }
 
 Result<std::shared_ptr<Socket>> Stream::accept() {
@@ -66,7 +75,7 @@ Result<std::shared_ptr<Socket>> Stream::accept() {
       if (!number) return fail(number.error().code);
       if (auto stream = queue_->accept()) {
         stream->number_ = OwnFd::with_known_number(std::move(*number));
-        serve_requests();
+        set_turn();
         return stream;
       }
     }
@@ -92,13 +101,40 @@ void Stream::on_request(const rdma_cm_event& event) {
   serve_requests();
 }
 
+// Answers one request, in the service's thread, and looks once for the sender of another. Then others of the
+// service have their turn. The thread must not wait for a sender that answers no ARP: it serves all rsockets
+// of the process.
 void Stream::serve_requests() {
-  if (!serving_.load()) return;
-  while (const auto request = queue_->next_request()) {
-    if (answer(*request)) continue;
-    refuse(request->id);
-    service_.retire(destroyed_later(request->id));
+  {
+    const std::lock_guard lock(turn_mutex_);
+    turn_ = kNever;
   }
+  if (!serving_.load()) return;
+  const TimePoint now = MonotonicClock::now();
+  if (const auto request = queue_->next_request()) {
+    if (can_be_answered(request->id)) {
+      if (!answer(*request)) turn_away(*request);
+    } else if (const auto rejected = queue_->set_aside(*request, now)) {
+      turn_away(*rejected);
+    }
+  }
+  const auto is_known = [](const Request& request) { return can_be_answered(request.id); };
+  if (const auto rejected = queue_->look_again(now, is_known)) turn_away(*rejected);
+  set_turn();
+}
+
+// Sets the service's timer for the next call of serve_requests(). Any thread.
+void Stream::set_turn() {
+  const std::lock_guard lock(turn_mutex_);
+  const TimePoint next = queue_->next_turn(MonotonicClock::now());
+  if (next >= turn_) return;
+  turn_ = next;
+  service_.call_at(shared_from_this(), next);
+}
+
+void Stream::turn_away(const Request& request) {
+  refuse(request.id);
+  service_.retire(destroyed_later(request.id));
 }
 
 // Creates a stream for the request. accept() can return it once the connection is established.
@@ -145,7 +181,7 @@ void Stream::leave_listener(bool opened) {
     listener->queue_->opened(this);
   } else {
     service_.retire(listener->queue_->failed(this));
-    listener->serve_requests();
+    listener->set_turn();
   }
   if (listener->queue_->has_ready()) listener->waiters().wake(POLLIN);
   service_.retire(listener);

@@ -3,15 +3,36 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "adapter/net/net_namespace.h"
 #include "adapter/net/packets.h"
+
+namespace {
+
+thread_local int questions_about_devices = 0;  // of this thread, by rtnetlink
+
+}  // namespace
+
+extern "C" ssize_t send(int fd, const void* data, size_t bytes, int flags) {
+  if (bytes >= sizeof(nlmsghdr)) {
+    nlmsghdr header;
+    std::memcpy(&header, data, sizeof header);
+    if (header.nlmsg_len == bytes && header.nlmsg_type == RTM_GETLINK) ++questions_about_devices;
+  }
+  return ::syscall(SYS_sendto, fd, data, bytes, flags, nullptr, 0);
+}
 
 namespace verbena::net::testing {
 namespace {
@@ -67,6 +88,13 @@ TEST_P(RouteCheck, WithoutPatienceNobodyLooksForANeighbour) {
   EXPECT_EQ(check(GetParam().nobody, Duration(0)), ETIMEDOUT);
 }
 
+TEST_P(RouteCheck, WithTheShortestPatienceTheSearchBeginsAndNobodyWaits) {
+  constexpr Duration kShortest(1);
+  EXPECT_EQ(check(GetParam().nobody, kShortest), ETIMEDOUT);
+  EXPECT_EQ(check(GetParam().nobody, Duration(0)), 0) << "the search is not over";
+  while (check(GetParam().peer, kShortest) != 0) std::this_thread::yield();
+}
+
 TEST_P(RouteCheck, WaitsForANeighbourThatComes) {
   std::thread comes([&] {
     const InNamespace there(hosts_->b);
@@ -91,6 +119,13 @@ TEST_P(RouteCheck, WithoutARouteThereIsNothingToWaitFor) {
 
 TEST_P(RouteCheck, AnAddressOfThisHostNeedsNoNeighbour) {
   EXPECT_EQ(check(GetParam().own, kEnough), 0);
+}
+
+// RTM_GETLINK waits for a lock that any user with a user namespace can hold for seconds.
+TEST_P(RouteCheck, AsksNothingThatWaitsForTheLockOfNetworkDevices) {
+  questions_about_devices = 0;
+  EXPECT_EQ(check(GetParam().nobody, kShort), ETIMEDOUT);
+  EXPECT_EQ(questions_about_devices, 0);
 }
 
 TEST_P(RouteCheck, ADeviceWithoutArpHasNoNeighboursToWaitFor) {

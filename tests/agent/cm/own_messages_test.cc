@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,6 +51,56 @@ TEST(OwnMessages, FindRoomByTheThousand) {
   uint32_t heard = 0;
   for (uint32_t i = 95000; i < 100000; ++i) heard += own.heard(message(i));
   EXPECT_GT(heard, 4995u);
+}
+
+constexpr TimePoint kStart{};
+
+// A sender's address.
+roce::Address sender(uint8_t number) {
+  const uint8_t bytes[4] = {10, 9, 0, number};
+  return roce::Address::from_ipv4(bytes);
+}
+
+std::optional<EarlyMessages::Message> keep(EarlyMessages& early, uint8_t from, uint32_t number) {
+  cm::Arrival arrival;
+  arrival.path.source = sender(from);
+  return early.keep(message(number), arrival, kStart, kStart + EarlyMessages::kPatience);
+}
+
+TEST(EarlyMessages, SenderOfManyLeavesOthersTheirPlaces) {
+  EarlyMessages early;
+  for (uint32_t number = 0; number < EarlyMessages::kMax; ++number) {
+    ASSERT_TRUE(early.has_room(sender(1), Duration(0)));
+    EXPECT_FALSE(keep(early, 1, number));
+  }
+  EXPECT_FALSE(early.has_room(sender(1), Duration(0)));
+  ASSERT_TRUE(early.has_room(sender(2), Duration(0)));
+  EXPECT_FALSE(keep(early, 1, 5)) << "kept already";
+  const auto displaced = keep(early, 2, 1000);
+  ASSERT_TRUE(displaced);
+  EXPECT_EQ(displaced->arrival.path.source, sender(1));
+  EXPECT_TRUE(std::ranges::equal(displaced->mad.bytes, message(0))) << "the oldest";
+  EXPECT_EQ(early.take_all().size(), EarlyMessages::kMax);
+}
+
+TEST(EarlyMessages, SendersOfOneEachGiveWayToANewOne) {
+  EarlyMessages early;
+  for (uint32_t number = 0; number < EarlyMessages::kMax; ++number)
+    EXPECT_FALSE(keep(early, static_cast<uint8_t>(number), number));
+  EXPECT_FALSE(early.has_room(sender(3), Duration(0))) << "no other has more";
+  ASSERT_TRUE(early.has_room(sender(200), Duration(0)));
+  const auto displaced = keep(early, 200, 1000);
+  ASSERT_TRUE(displaced);
+  EXPECT_EQ(displaced->arrival.path.source, sender(0));
+}
+
+TEST(EarlyMessages, ThatHaveWaitedUseHalfOfThePlaces) {
+  EarlyMessages early;
+  for (uint32_t number = 0; number < EarlyMessages::kMax / 2; ++number) {
+    EXPECT_TRUE(early.has_room(sender(2), EarlyMessages::kPatience));
+    keep(early, 1, number);
+  }
+  EXPECT_FALSE(early.has_room(sender(2), EarlyMessages::kPatience));
 }
 
 }  // namespace

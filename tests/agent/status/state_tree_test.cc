@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/state_tree.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/stat.h>
+
+#include "agent/event_loop.h"
 
 namespace verbena::agent {
 namespace {
@@ -223,6 +226,28 @@ TEST_F(StateTreeTest, LeavesNothingBehind) {
   { StateTree(directory_).show({link("rxe_eth0", 0)}); }
   EXPECT_FALSE(fs::exists(directory_));
   EXPECT_FALSE(fs::exists(home_));
+}
+
+// Anybody may open and close a counter file all the time.
+TEST_F(StateTreeTest, ReadersThatComeAndGoAreLookedAtAfterAPause) {
+  EventLoop loop;
+  CounterReaders readers;
+  std::ofstream(directory_ + "/counter") << 1;
+  readers.watch(directory_);
+  int firsts = 0;
+  readers.watch_in(
+      loop, [&] { ++firsts; }, std::chrono::hours(1));
+  {
+    const std::ifstream reader(directory_ + "/counter");
+    loop.run_round();
+    EXPECT_EQ(firsts, 1);
+  }
+  loop.in_next_round([] {});
+  loop.run_round();
+  EXPECT_TRUE(readers.any()) << "the pause is not over";
+  readers.take_news();
+  EXPECT_FALSE(readers.any());
+  loop.forget(readers.fd());
 }
 
 }  // namespace

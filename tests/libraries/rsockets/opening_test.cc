@@ -4,9 +4,33 @@
 #include <csignal>
 #include <thread>
 
+#include <dlfcn.h>
+
 #include "adapter/objects/support/environment.h"
 #include "agent/agent_process.h"
+#include "base/route_search.h"
 #include "libraries/rsockets/support/rsockets.h"
+
+namespace {
+
+// While set, the hardware addresses of IPv6 hosts are unknown. The searches for one are counted.
+std::atomic<bool> is_silent{false};
+std::atomic<int> searches{0};
+
+}  // namespace
+
+// Interposes the function of libibverbs.
+extern "C" [[gnu::visibility("default")]] bool verbena_search_route(ibv_context* context,
+                                                                    const ibv_ah_attr* address) noexcept {
+  const bool is_ipv4 = address->grh.dgid.raw[10] == 0xff && address->grh.dgid.raw[11] == 0xff;
+  if (is_silent && !is_ipv4) {
+    ++searches;
+    return false;
+  }
+  const auto own = reinterpret_cast<bool (*)(ibv_context*, const ibv_ah_attr*)>(
+      ::dlvsym(RTLD_NEXT, "verbena_search_route", "VERBENA_PRIVATE_1"));
+  return own != nullptr && own(context, address);
+}
 
 namespace verbena::rsockets::testing {
 namespace {
@@ -138,6 +162,42 @@ TEST(Accepting, ThoseBeyondTheBacklogWaitAndAreServedInTheEnd) {
     send_text(server, "served");
   }
   for (std::thread& client : clients) client.join();
+}
+
+// One thread serves all rsockets of a process.
+class SilentRequester : public ::testing::Test {
+ protected:
+  SilentRequester() {
+    searches = 0;
+    is_silent = true;
+    set_nonblocking(client_);
+    Loopback there(AF_INET6, port_of(from_));
+    EXPECT_EQ(::rconnect(client_, there.get(), there.size()), -1);
+    EXPECT_EQ(errno, EINPROGRESS);
+    EXPECT_TRUE(test::eventually([] { return searches > 1; }));
+  }
+  ~SilentRequester() override { is_silent = false; }
+
+  const Rsocket from_ = listener(0, AF_INET6);
+  const Rsocket client_{::rsocket(AF_INET6, SOCK_STREAM, 0)};
+};
+
+TEST_F(SilentRequester, HoldsUpNobody) {
+  const Pair others(listener(), AF_INET);
+  send_text(others.client, "served");
+  EXPECT_EQ(receive_text(others.server), "served");
+}
+
+TEST_F(SilentRequester, IsServedWhenItAnswers) {
+  is_silent = false;
+  const Rsocket server(::raccept(from_, nullptr, nullptr));
+  ASSERT_GE(server, 0) << errno;
+  EXPECT_EQ(poll_for(client_, POLLOUT), POLLOUT);
+}
+
+TEST_F(SilentRequester, IsRefusedInTheEnd) {
+  EXPECT_NE(poll_for(client_, POLLOUT) & POLLERR, 0);
+  EXPECT_EQ(option(client_, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
 }
 
 TEST(Accepting, ClosedListenerEndsThoseItDidNotAccept) {

@@ -61,5 +61,31 @@ TEST(ServiceTest, ConnectionEventsWithoutEndLeaveDatagramsTheirTurn) {
   (*service)->forget(reader->fd);
 }
 
+// Asks for another turn until it has had three.
+struct Counter : ServiceClient, std::enable_shared_from_this<Counter> {
+  Counter(Service& service_of, int turns) : service(service_of), left(turns) {}
+  void on_timer() override {
+    ++calls;
+    if (--left == 0) return done.set_value();
+    if (left > 0) service.call_at(shared_from_this(), MonotonicClock::now());
+  }
+  Service& service;
+  int left;
+  std::atomic<int> calls{0};
+  std::promise<void> done;
+};
+
+TEST(ServiceTest, CallsOnceForEachTurnThatIsAskedFor) {
+  const auto service = Service::instance();
+  ASSERT_TRUE(service);
+  const auto once = std::make_shared<Counter>(**service, 1);
+  const auto thrice = std::make_shared<Counter>(**service, 3);
+  (*service)->call_at(once, MonotonicClock::now());
+  once->done.get_future().wait();
+  (*service)->call_at(thrice, MonotonicClock::now());
+  thrice->done.get_future().wait();
+  EXPECT_EQ(once->calls, 1);
+}
+
 }  // namespace
 }  // namespace verbena::rsockets

@@ -264,11 +264,11 @@ Result<uint16_t> RouteSocket::neighbour_state(const NextHop& neighbour) {
 }
 
 Result<unsigned> RouteSocket::device_flags(uint32_t interface_index) {
-  Question<ifinfomsg> question;
-  question.body.ifi_index = static_cast<int32_t>(interface_index);
-  unsigned flags = 0;
-  return ask(question, RTM_GETLINK, [&](const ifinfomsg& device, auto) { flags = device.ifi_flags; })
-      .map([&] { return flags; });
+  ifreq request{};
+  request.ifr_ifindex = static_cast<int>(interface_index);
+  if (::ioctl(fd_.get(), SIOCGIFNAME, &request) != 0 || ::ioctl(fd_.get(), SIOCGIFFLAGS, &request) != 0)
+    return fail(errno);
+  return static_cast<uint16_t>(request.ifr_flags);
 }
 
 Result<void> check_route(const roce::Path& path, Duration patience) {

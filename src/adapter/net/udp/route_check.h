@@ -42,7 +42,8 @@ class RouteSocket {
   Result<NextHop> next_hop(const roce::Path& path);
   // Returns the state of a neighbour (NUD_*), or ENOENT if the kernel's neighbour table has no entry for it.
   Result<uint16_t> neighbour_state(const NextHop& neighbour);
-  // Returns the IFF_* flags of a network device.
+  // Returns the IFF_* flags of a network device, of those that fit into 16 bits. Not by rtnetlink:
+  // RTM_GETLINK waits for a lock (RTNL) that any user with a user namespace can hold for seconds.
   Result<unsigned> device_flags(uint32_t interface_index);
 
  private:
@@ -58,7 +59,8 @@ class RouteSocket {
 // of their next hop. The kernel's RDMA core checks the same when a connected QP becomes RTR and when an
 // address handle is created (ib_resolve_eth_dmac()). If the hardware address is unknown, the kernel searches
 // for it, and check_route() waits at most for `patience`. With a `patience` of 0, an unknown address is an
-// error only if the kernel has already searched for it without an answer.
+// error only if the kernel has already searched for it without an answer. With the shortest patience,
+// Duration(1), an unknown address is an error at once, and the search goes on.
 //
 // Addresses of this host and network devices without ARP need no hardware address. Only the kernel is asked,
 // not the agent. Returns success if the kernel cannot be asked, or if a firewall blocks the search.

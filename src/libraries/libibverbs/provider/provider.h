@@ -169,6 +169,10 @@ class Context {
   // without this call. For example, librdmacm calls settle() before it reports a disconnect.
   virtual void settle() {}
 
+  // Whether a QP or an address handle can be given this address vector without a wait for the next hop's
+  // hardware address. If not, starts the search for it.
+  virtual bool search_route(const ibv_ah_attr&) { return true; }
+
   // ---- protection domains and memory
   virtual Result<ibv_pd*> alloc_pd() = 0;
   virtual int dealloc_pd(ibv_pd* pd) = 0;  // `pd` may be a parent domain
