@@ -51,6 +51,11 @@ Result<void> seal_to_its_mappings(int file) {
   return sealed || sealed.error().code != EINVAL ? sealed : seal_size(file);
 }
 
+bool is_sealed_to_its_mappings(int file) {
+  const int seals = ::fcntl(file, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_FUTURE_WRITE) != 0;
+}
+
 Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes) {
   auto file = make_memory_file(name, bytes.size());
   if (!file) return file;

@@ -28,6 +28,9 @@ Result<void> seal_size(int file, int others = 0);
 // Like seal_size(), but also forbids all writes except through the mappings that exist now
 // (F_SEAL_FUTURE_WRITE). Kernels before 5.1 seal the size only.
 Result<void> seal_to_its_mappings(int file);
+// Returns whether that seal is there: nobody can write or punch holes except through older mappings. Blocks
+// for no kind of file.
+bool is_sealed_to_its_mappings(int file);
 
 // Create a memfd with these bytes and a sealed size, and read all bytes of such a memfd. read_memory_file()
 // fails with EPROTO if `file` is no memfd, its size is not sealed, or its size is not `to.size()`.

@@ -53,12 +53,17 @@ class Other {
     files_[4] = UniqueFd(::dup(bell_.ringing_fd()));
     files_[5] = UniqueFd(::eventfd(0, EFD_CLOEXEC));
     files_[6] = UniqueFd(::dup(board_->file()));
+    auto half = make_half();
+    VERBENA_REQUIRE(half);
+    half_.emplace(std::move(half->first));
+    files_[7] = std::move(half->second);
   }
 
   // Resets the channel's memory, so that an input starts with a new one.
   void clean() {
     std::memset(static_cast<void*>(&channel_->memory()), 0, sizeof(shm::ChannelMemory));
     shm::format(channel_->memory());
+    std::memset(static_cast<void*>(&half_->lane()), 0, sizeof(shm::Lane));
   }
   OwnBoard& board() { return *board_; }
   const Bell& bell() { return bell_; }
@@ -82,7 +87,7 @@ class Other {
       if (choices.below(4) == 0) presentation.board = choices.below(8);
       std::memcpy(message.data(), &presentation, sizeof presentation);
       bytes = sizeof presentation;
-    } else if (said.type >= kAskForGroup) {
+    } else if (said.type >= kAskForGroup && said.type != kHalf) {
       message[sizeof said] = std::byte{choices.below(8) == 0 ? uint8_t{0} : uint8_t{0xff}};
       message[sizeof said + 15] = static_cast<std::byte>(choices.byte());
       bytes = 36;
@@ -96,10 +101,11 @@ class Other {
     if (change >= 16 && change < 24)
       message[choices.below(message.size())] = static_cast<std::byte>(choices.byte());
     std::optional<int> file;
-    const bool asks = said.type == kOffer || said.type == kPresent || said.type == kBell;
+    const bool asks =
+        said.type == kOffer || said.type == kPresent || said.type == kBell || said.type == kHalf;
     const uint8_t which = choices.byte();
     if (asks || which >= 0xf0) {
-      const size_t usual = said.type == kOffer ? 0 : said.type == kBell ? 4 : 6;
+      const size_t usual = said.type == kOffer ? 0 : said.type == kBell ? 4 : said.type == kHalf ? 7 : 6;
       file = files_[which < 0xc0 ? usual : which % files_.size()].get();
     }
     if (bytes == 0) return;
@@ -112,10 +118,11 @@ class Other {
     }
   }
 
-  // Writes into the channel's memory, if it is the one that both processes have mapped.
+  // Writes into the channel's memory, or its half, if it is the one that both processes have mapped.
   void scribble(Choices& choices) {
     shm::ChannelMemory& memory = channel_->memory();
-    shm::Lane& lane = memory.lanes[choices.below(2)];
+    const uint32_t which = choices.below(3);
+    shm::Lane& lane = which == 2 ? half_->lane() : memory.lanes[which];
     switch (choices.below(5)) {
       case 0:
         lane.consumed = choices.byte();
@@ -149,7 +156,8 @@ class Other {
   Bell bell_ = *Bell::make();
   std::unique_ptr<OwnBoard> board_ = OwnBoard::make();
   std::optional<ChannelMapping> channel_;
-  std::array<UniqueFd, 7> files_;
+  std::optional<OwnHalf> half_;
+  std::array<UniqueFd, 8> files_;
   uint32_t written_ = 0;
 };
 

@@ -2,17 +2,48 @@
 #include "adapter/shm/channel_memory.h"
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/sealed_file.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace verbena::engine {
 namespace {
 
 constexpr size_t kBytes = sizeof(shm::ChannelMemory);
+constexpr size_t kHalfBytes = sizeof(shm::ChannelHalf);
+constexpr const char* kName = "verbena-channel";
+
+// Rounds to whole pages. Returns an errno value or 0.
+int populate(std::byte* begin, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) & ~(page - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(begin) + bytes + page - 1) & ~(page - 1);
+  return ::madvise(reinterpret_cast<void*>(first), end - first, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+}
+
+// Allocates what a lane uses while its ring is narrow, or all of the file where the kernel cannot allocate
+// the rest later. Returns an errno value or 0.
+int allocate_narrow(int file, size_t file_bytes, shm::Lane& lane) {
+  const int error =
+      populate(reinterpret_cast<std::byte*>(&lane), offsetof(shm::Lane, payload) + shm::kRingBytes.front());
+  return error != EINVAL ? error : ::posix_fallocate(file, 0, static_cast<off_t>(file_bytes));
+}
 
 }  // namespace
+
+bool allocate_pages(std::byte* begin, size_t bytes) {
+  const int error = populate(begin, bytes);
+  return error == 0 || error == EINVAL;
+}
 
 Result<ChannelMapping> ChannelMapping::map_file(int file) {
   void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -21,13 +52,22 @@ Result<ChannelMapping> ChannelMapping::map_file(int file) {
 }
 
 Result<std::pair<ChannelMapping, UniqueFd>> ChannelMapping::make() {
-  auto file = make_memory_file("verbena-channel", kBytes);
+  auto file = make_private_file(kName, kBytes);
   if (!file) return tl::unexpected(file.error());
   if (const auto sealed = seal_size(file->get()); !sealed) return tl::unexpected(sealed.error());
   auto mapping = map_file(file->get());
   if (!mapping) return tl::unexpected(mapping.error());
+  for (shm::Lane& lane : mapping->memory().lanes) {
+    if (const int error = allocate_narrow(file->get(), kBytes, lane); error != 0) return fail(error);
+  }
   shm::format(mapping->memory());
   return std::pair(std::move(*mapping), std::move(*file));
+}
+
+Result<UniqueFd> ChannelMapping::make_file() {
+  auto made = make();
+  if (!made) return tl::unexpected(made.error());
+  return std::move(made->second);
 }
 
 Result<ChannelMapping> ChannelMapping::map(int file) {
@@ -39,6 +79,42 @@ Result<ChannelMapping> ChannelMapping::map(int file) {
 
 ChannelMapping::~ChannelMapping() {
   if (memory_ != nullptr) ::munmap(memory_, kBytes);
+}
+
+template <class Half>
+HalfMapping<Half>::~HalfMapping() {
+  if (half_ != nullptr) ::munmap(const_cast<shm::ChannelHalf*>(half_), kHalfBytes);
+}
+template class HalfMapping<shm::ChannelHalf>;
+template class HalfMapping<const shm::ChannelHalf>;
+
+Result<std::pair<OwnHalf, UniqueFd>> make_half() {
+  auto file = make_private_file(kName, kHalfBytes);
+  if (!file) return tl::unexpected(file.error());
+  void* const at = ::mmap(nullptr, kHalfBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+  if (at == MAP_FAILED) return fail(errno);
+  auto* const memory = static_cast<shm::ChannelHalf*>(at);
+  OwnHalf half(memory);
+  if (const int error = allocate_narrow(file->get(), kHalfBytes, half.lane()); error != 0) return fail(error);
+  shm::format(*memory);
+  if (const auto sealed = seal_to_its_mappings(file->get()); !sealed) return tl::unexpected(sealed.error());
+  if (!is_sealed_half(file->get())) return fail(EOPNOTSUPP);
+  return std::pair(std::move(half), std::move(*file));
+}
+
+bool is_sealed_half(int file) {
+  return has_sealed_size(file, kHalfBytes) && is_sealed_to_its_mappings(file);
+}
+
+// Nobody can punch holes into a file with these seals. So neither mmap() nor an access waits for that.
+Result<TheirHalf> map_half(int file) {
+  if (!is_sealed_half(file)) return fail(EPROTO);
+  void* const at = ::mmap(nullptr, kHalfBytes, PROT_READ, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED) return fail(errno);
+  const auto* const memory = static_cast<const shm::ChannelHalf*>(at);
+  TheirHalf half(memory);
+  if (!shm::is_formatted(*memory)) return fail(EPROTO);
+  return half;
 }
 
 }  // namespace verbena::engine

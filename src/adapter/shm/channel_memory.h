@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
 #include "adapter/shm/layout.h"
@@ -16,6 +17,8 @@ class ChannelMapping {
   // New memory, formatted. The file is for the other process and may be closed afterwards. Errors: the
   // kernel's, ENOMEM or EMFILE.
   static Result<std::pair<ChannelMapping, UniqueFd>> make();
+  // The same without a mapping, which another process with the file could make long to remove.
+  static Result<UniqueFd> make_file();
   // What another process has made. EPROTO: it is no channel, or of another layout.
   static Result<ChannelMapping> map(int file);
 
@@ -34,5 +37,42 @@ class ChannelMapping {
 
   shm::ChannelMemory* memory_;
 };
+
+// Half of a channel to a process of another user (shm::ChannelHalf): `Half` is const if the other process has
+// made it, and only it writes there.
+//
+// The maker seals the file before anybody else has it. A seal that is added later would wait for the file's
+// lock, which another process with the file can hold for as long as it likes.
+template <class Half>
+class HalfMapping {
+ public:
+  explicit HalfMapping(Half* half) : half_(half) {}
+  HalfMapping(HalfMapping&& other) noexcept : half_(std::exchange(other.half_, nullptr)) {}
+  HalfMapping& operator=(HalfMapping&& other) noexcept {
+    std::swap(half_, other.half_);
+    return *this;
+  }
+  ~HalfMapping();
+
+  auto& lane() const { return half_->lane; }
+
+ private:
+  Half* half_;
+};
+using OwnHalf = HalfMapping<shm::ChannelHalf>;
+using TheirHalf = HalfMapping<const shm::ChannelHalf>;
+
+// New memory, formatted and sealed. The file is for the other process and may be closed afterwards. Errors:
+// EOPNOTSUPP before Linux 5.1, which cannot forbid holes; others of the kernel, ENOMEM or EMFILE.
+Result<std::pair<OwnHalf, UniqueFd>> make_half();
+// Maps the half of another process. EPROTO: it is no half of a channel, has another layout, or processes
+// other than its maker can change it.
+Result<TheirHalf> map_half(int file);
+bool is_sealed_half(int file);
+
+// Allocates pages of a channel that this process writes, so that a shortage of memory raises no SIGBUS later.
+// `begin` and `bytes` are rounded to whole pages. False: there is no memory. Before Linux 5.14 the whole
+// channel is allocated when it is made, and this does nothing.
+bool allocate_pages(std::byte* begin, size_t bytes);
 
 }  // namespace verbena::engine

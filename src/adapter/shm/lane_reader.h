@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "adapter/shm/layout.h"
 #include "base/bytes.h"
@@ -30,14 +31,18 @@ class BasicLaneReader {
   };
 
   // `first`: as given to format().
-  explicit BasicLaneReader(Lane& lane, uint32_t first = 0)
+  explicit BasicLaneReader(Lane& lane, uint32_t first = 0) : BasicLaneReader(lane, lane, first) {}
+  // `own`: the lane with the words that the reader writes (ChannelHalf). `lane` is only read.
+  BasicLaneReader(const Lane& lane, Lane& own, uint32_t first = 0)
       : lane_(&lane),
+        own_(&own),
         next_(first),
         given_back_(first),
         payload_next_(first_payload_position(first)),
         payload_given_back_(payload_next_) {}
 
-  Lane& lane() { return *lane_; }
+  // The lane with the words that the reader writes.
+  Lane& lane() { return *own_; }
 
   // Whether next() would find something.
   bool is_something_there() const {
@@ -70,9 +75,11 @@ class BasicLaneReader {
     given_back_ = next_;
     payload_given_back_ = payload_next_;
     // The writer says that it waits and then looks at `consumed`: one of us sees the other.
-    lane_->consumed.store(next_, std::memory_order_seq_cst);
-    return lane_->writer_waits.load(std::memory_order_seq_cst) != 0 &&
-           lane_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+    own_->consumed.store(next_, std::memory_order_seq_cst);
+    const uint32_t asks = lane_->writer_waits.load(std::memory_order_seq_cst);
+    if (asks == 0) return false;
+    if (own_ == lane_) return own_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+    return std::exchange(answered_, asks) != asks;
   }
 
   // How many entries have been read so far, free-running; and what the writer has said in the last one of
@@ -97,7 +104,8 @@ class BasicLaneReader {
   bool sleep() {
     if (broken_) return true;
     asleep_ = true;
-    lane_->reader_sleeps.store(1, std::memory_order_seq_cst);
+    if (own_ != lane_) asks_ += 2;
+    own_->reader_sleeps.store(asks_, std::memory_order_seq_cst);
     if (entry().sequence.load(std::memory_order_seq_cst) != next_ + 1) return true;
     wake();
     return false;
@@ -107,7 +115,7 @@ class BasicLaneReader {
   void wake() {
     if (!asleep_) return;
     asleep_ = false;
-    lane_->reader_sleeps.store(0, std::memory_order_relaxed);
+    own_->reader_sleeps.store(0, std::memory_order_relaxed);
   }
 
   // The writer wrote what cannot be. Nothing more is read.
@@ -137,13 +145,16 @@ class BasicLaneReader {
     return {copied_.data(), bytes};
   }
 
-  Lane* lane_;
+  const Lane* lane_;
+  Lane* own_;                    // where our words are; lane_ if it can be written
   uint32_t next_;                // the index of the next entry
   uint32_t given_back_;          // `consumed`, as we wrote it
   uint32_t payload_next_;        // free-running positions in the payload ring: the next payload,
   uint32_t payload_given_back_;  // and until where we gave it back
   uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);
-  bool asleep_ = false;  // reader_sleeps may be set
+  bool asleep_ = false;    // reader_sleeps may be set
+  uint32_t asks_ = 1;      // its last value; odd, so never 0
+  uint32_t answered_ = 0;  // the value of writer_waits for which the writer was rung last
   bool broken_ = false;
   alignas(kCacheLine) EntryContent content_{};
   alignas(kCacheLine) std::array<std::byte, Format::kMaxCopied> copied_;

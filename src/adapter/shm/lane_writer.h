@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "adapter/memory/guarded.h"
 #include "adapter/shm/layout.h"
@@ -46,8 +47,11 @@ class BasicLaneWriter {
   using Lane = BasicLane<Format>;
 
   // `first`: as given to format().
-  explicit BasicLaneWriter(Lane& lane, uint32_t first = 0)
+  explicit BasicLaneWriter(Lane& lane, uint32_t first = 0) : BasicLaneWriter(lane, lane, first) {}
+  // `reader`: the lane with the words that the reader writes (ChannelHalf). Memory that is only read.
+  BasicLaneWriter(Lane& lane, const Lane& reader, uint32_t first = 0)
       : lane_(&lane),
+        reader_(&reader),
         next_(first),
         looked_at_(first),
         consumed_(first),
@@ -138,8 +142,10 @@ class BasicLaneWriter {
     if (looked_at_ == next_) return false;  // it looked itself, after what was put until then
     looked_at_ = next_;
     Format::full_fence();
-    return lane_->reader_sleeps.load(std::memory_order_seq_cst) != 0 &&
-           lane_->reader_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
+    const uint32_t asks = reader_->reader_sleeps.load(std::memory_order_seq_cst);
+    if (asks == 0) return false;
+    if (reader_ == lane_) return lane_->reader_sleeps.exchange(0, std::memory_order_seq_cst) != 0;
+    return std::exchange(answered_, asks) != asks;
   }
 
   // Asks the reader to ring when it has given something back. False: there is that room already. (True
@@ -149,12 +155,14 @@ class BasicLaneWriter {
     waits_ = true;
     waits_for_ = room;
     // As in must_ring(), the other way round: we say that we wait, and then look.
-    lane_->writer_waits.store(1, std::memory_order_seq_cst);
+    if (reader_ != lane_) asks_ += 2;
+    lane_->writer_waits.store(asks_, std::memory_order_seq_cst);
     return !find_room(end_of(room), room.spare);
   }
 
   // So much of the payload ring is to be used, as soon as nothing lies in it: until then nothing more does.
   void use_ring(RingWidth width) { wanted_width_ = width; }
+  RingWidth wanted_width() const { return wanted_width_; }
   bool is_wide() const { return wanted_width_ != RingWidth::kNarrow; }
   // Only the beginning is to be used from now on. False: something lies in the ring, or no entry is free.
   bool narrow() {
@@ -164,7 +172,7 @@ class BasicLaneWriter {
     return true;
   }
   // Whether the reader fetches what is lent.
-  bool may_lend() const { return lane_->takes_lent.load(std::memory_order_relaxed) == 1; }
+  bool may_lend() const { return reader_->takes_lent.load(std::memory_order_relaxed) == 1; }
   // What a narrow lane leaves alone.
   std::span<std::byte> beyond_narrow_ring() const {
     return std::span(lane_->payload).subspan(ring_bytes<Format>(RingWidth::kNarrow));
@@ -237,7 +245,7 @@ class BasicLaneWriter {
 
   // The reader's counter, which may be behind what it has told otherwise.
   uint32_t latest_consumed(std::memory_order order) const {
-    const uint32_t consumed = lane_->consumed.load(order);
+    const uint32_t consumed = reader_->consumed.load(order);
     return consumed_ - consumed <= Format::kEntries ? consumed_ : consumed;
   }
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
@@ -282,6 +290,7 @@ class BasicLaneWriter {
   }
 
   Lane* lane_;
+  const Lane* reader_;          // where the reader's words are; lane_ if it can be written
   uint32_t next_;               // the index of the next entry
   uint32_t looked_at_;          // next_ when must_ring() looked
   uint32_t consumed_;           // the reader's counter, as last seen or told
@@ -294,7 +303,9 @@ class BasicLaneWriter {
   uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);
   uint32_t times_full_ = 0;
   Room waits_for_;
-  bool waits_ = false;  // writer_waits may be set
+  bool waits_ = false;     // writer_waits may be set
+  uint32_t asks_ = 1;      // its last value; odd, so never 0
+  uint32_t answered_ = 0;  // the value of reader_sleeps for which the reader was rung last
   bool broken_ = false;
   // Where the payload of each entry ends, or that of the one before if it has none in the ring.
   std::array<uint32_t, Format::kEntries> payload_ends_{};

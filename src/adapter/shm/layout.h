@@ -145,13 +145,15 @@ struct BasicLane {
 
   // The reader's: how many entries it has given back. Free-running.
   alignas(kCacheLine) typename Format::Word consumed;
-  // 1 while the reader wants to be rung. Set by the reader, taken back by the writer who rings.
+  // 1 while the reader wants to be rung. Set by the reader, taken back by the writer who rings. In a
+  // ChannelHalf, which that writer cannot change, it is another odd number each time, and the writer
+  // remembers for which it has rung.
   alignas(kCacheLine) typename Format::Word reader_sleeps;
   // 1 when the reader looks at `in_access` no more. Set by the reader, for good.
   typename Format::Word refuses_access;
   // 1 while the reader can fetch what is lent. Set by the reader.
   typename Format::Word takes_lent;
-  // 1 while the writer wants to be rung. Set by the writer, taken back by the reader who rings.
+  // The same while the writer wants to be rung; set by the writer.
   alignas(kCacheLine) typename Format::Word writer_waits;
   // Odd while the writer is at the reader's memory by itself (board.h). Counted up by the writer.
   alignas(kCacheLine) typename Format::Word in_access;
@@ -197,6 +199,17 @@ struct ChannelMemory {
   Lane lanes[2];                // [0] from the channel's maker to the other, [1] back
 };
 
+// Half of a channel between processes of different users: each has one, and writes nothing else. Only the
+// owner's mapping can write it, and nobody can punch holes into it (F_SEAL_FUTURE_WRITE). The owner is the
+// writer of its lane. The words of a reader in it (consumed, reader_sleeps, refuses_access, takes_lent) are
+// the owner's, too: it reads the lane of the other half.
+struct ChannelHalf {
+  std::atomic<uint32_t> magic;
+  std::atomic<uint32_t> version;
+  std::atomic<uint32_t> bytes;  // of all
+  Lane lane;
+};
+
 // Two processes share these words, so no lock of a library may stand behind them.
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 static_assert(sizeof(EntryContent) == 60 && offsetof(EntryContent, body) == 8);
@@ -209,14 +222,18 @@ static_assert(sizeof(Lane) == offsetof(Lane, payload) + kRingBytes.back());
 static_assert(offsetof(ChannelMemory, lanes) == 128 && sizeof(ChannelMemory) == 128 + 2 * sizeof(Lane));
 static_assert(sizeof(ChannelMemory) - 2 * (kRingBytes.back() - kRingBytes.front()) <= kMaxChannelBytes);
 static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_destructible_v<ChannelMemory>);
+static_assert(offsetof(ChannelHalf, lane) == 128 && sizeof(ChannelHalf) == 128 + sizeof(Lane));
+static_assert(std::is_standard_layout_v<ChannelHalf> && std::is_trivially_destructible_v<ChannelHalf>);
 
 // Makes memory that is all zero, as that of a new file is, a channel. It touches one page of it, so that a
 // channel that is not used yet takes no more. `first`: where the entries' counters begin (tests).
 void format(ChannelMemory& memory, uint32_t first = 0);
+void format(ChannelHalf& half);
 
-// Whether it says that it is a channel of this layout. REQUIRES: there are sizeof(ChannelMemory) bytes, and
+// Whether it says that it is a channel of this layout, or half of one. REQUIRES: there are so many bytes, and
 // the other process cannot take them away
 bool is_formatted(const ChannelMemory& memory);
+bool is_formatted(const ChannelHalf& half);
 
 // The same for one lane.
 template <class Format>

@@ -22,11 +22,18 @@
 namespace verbena::engine {
 namespace {
 
-// What goes over the socket but rings. With an offer comes the file.
-// kPresent: Presentation (peer_memory.h). Older libraries send the file of their board with it.
-// kBell: with the descriptor that is to be rung from now on. Only to who has said that it takes it.
-// kAskForGroup, kDeclineGroup: GroupMessage. Only to who has said that it sends copies.
-enum class HandshakeType : uint32_t { kOffer = 1, kAccept, kPresent, kBell, kAskForGroup, kDeclineGroup };
+// The messages on the socket, apart from rings.
+enum class HandshakeType : uint32_t {
+  kOffer = 1,     // with the file of a channel
+  kAccept,        // by a process of the same user: it uses that file
+  kPresent,       // Presentation (peer_memory.h). Older libraries send the file of their board with it
+  kBell,          // with the descriptor to ring from now on; only to a peer that takes bells
+  kAskForGroup,   // GroupMessage; only to a peer that sends copies
+  kDeclineGroup,  // the same
+  // With the file of the sender's half (shm::ChannelHalf): a process of another user answers an offer so, and
+  // the process that has offered sends its own half back. Nobody uses the file of the offer.
+  kHalf,
+};
 struct Handshake {
   uint32_t magic;
   uint32_t version;  // of the memory's layout
@@ -35,11 +42,12 @@ struct Handshake {
 };
 static_assert(sizeof(Handshake) == 16);
 
-// An offer and its answer. Libraries of before groups say no more than the handshake, and read no more.
+// An offer and its answers. Libraries of before groups say no more than the handshake, and read no more.
 struct Greeting {
   Handshake handshake;
   uint32_t sends_copies;  // 1: who says this knows kAskForGroup and kDeclineGroup
-  uint32_t sees;          // sight_of_processes(). Older libraries say none
+  // sight_of_processes(), or 0 from one that shows nobody its memory. Older libraries say none.
+  uint32_t sees;
 };
 static_assert(sizeof(Greeting) == 24);
 constexpr size_t kBytesWithoutSight = offsetof(Greeting, sees);
@@ -70,8 +78,13 @@ bool sees_the_same(ConstBytes message) {
   return said.sees != 0 && said.sees == sight_of_processes();
 }
 
-Greeting greeting(HandshakeType type) {
-  return {handshake(type), 1, sight_of_processes()};
+// `board`: that of the line, which is null if it shows nobody its memory.
+Greeting greeting(HandshakeType type, const OwnBoard* board) {
+  return {handshake(type), 1, board != nullptr ? sight_of_processes() : 0};
+}
+
+bool is_greeting(HandshakeType type) {
+  return type == HandshakeType::kOffer || type == HandshakeType::kAccept || type == HandshakeType::kHalf;
 }
 
 constexpr size_t kRingBytes = 1;
@@ -87,6 +100,8 @@ bool may_come_with(HandshakeType type, int file) {
   switch (type) {
     case HandshakeType::kOffer:
       return has_sealed_size(file, sizeof(shm::ChannelMemory));
+    case HandshakeType::kHalf:
+      return is_sealed_half(file);
     case HandshakeType::kPresent:
       return file < 0 || sealed_size(file).value_or(SIZE_MAX) <= kMaxOfBoard;
     case HandshakeType::kBell:
@@ -121,12 +136,12 @@ LocalLine::~LocalLine() {
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
-  auto made = ChannelMapping::make();
+  auto made = ChannelMapping::make_file();
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board, bell));
-  line->use(std::move(made->first), kMakersLane, kOthersLane);
-  const Greeting message = greeting(HandshakeType::kOffer);
-  const int file = made->second.get();
+  line->offered_ = std::move(*made);
+  const Greeting message = greeting(HandshakeType::kOffer, board);
+  const int file = line->offered_.get();
   if (!line->send(std::as_bytes(std::span(&message, 1)), {&file, 1})) return fail(EPIPE);
   return line;
 }
@@ -156,6 +171,13 @@ void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
   their_lane_ = &mapping_->memory().lanes[theirs];
   writer_.emplace(*our_lane_);
   reader_.emplace(*their_lane_);
+}
+
+// Each reader's words are in its own half.
+void LocalLine::use(TheirHalf theirs) {
+  their_half_.emplace(std::move(theirs));
+  writer_.emplace(our_half_->lane(), their_half_->lane());
+  reader_.emplace(their_half_->lane(), our_half_->lane());
 }
 
 bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) const {
@@ -285,7 +307,7 @@ bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& 
 
 // None but who it may be; another user's is not even looked at.
 bool LocalLine::may_bring_file() const {
-  if (state_ == State::kAwaiting) return true;
+  if (state_ == State::kAwaiting || state_ == State::kOffered) return true;
   return state_ == State::kOpen && (awaits_presentation_ || is_ours_ || board_ == nullptr);
 }
 
@@ -298,20 +320,20 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   if (said.magic != shm::kChannelMagic || said.version != shm::kLayoutVersion) return false;
   if (!may_come_with(said.type, message.file.get())) return false;
   UniqueFd file = message.file.take_known();
-  if (said.type == HandshakeType::kOffer || said.type == HandshakeType::kAccept) {
+  if (is_greeting(said.type)) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
     sees_the_same_ = sees_the_same(bytes);
-    is_ours_ = is_ours_ && sees_the_same_;
+    is_ours_ = is_ours_ && sees_the_same_ && said.type != HandshakeType::kHalf;
     is_shown_ = is_ours_ && is_in_our_pid_namespace(message.sender->pid);
   }
   switch (said.type) {
     case HandshakeType::kOffer:
       return state_ == State::kAwaiting && take_offer(file.get());
     case HandshakeType::kAccept:
-      if (state_ != State::kOffered) return false;
-      open();
-      return true;
+      return state_ == State::kOffered && offered_ && is_ours_ && take_acceptance();
+    case HandshakeType::kHalf:
+      return state_ == State::kOffered && take_half(file.get());
     case HandshakeType::kPresent:
       return take_presentation(bytes, message.sender, std::move(file));
     case HandshakeType::kBell:
@@ -380,14 +402,50 @@ void LocalLine::want(const GroupKey& group, bool wanted) {
   ++wanted_changes_;
 }
 
+// A process of another user could punch holes into memory that both write: each access of ours would wait
+// meanwhile, with the shard's lock held. So it gets a half that only this process writes, and we read its.
+bool LocalLine::offer_half() {
+  auto made = make_half();
+  if (!made) {
+    log_debug("no channel to a process of another user: error {}", made.error().code);
+    return false;
+  }
+  our_half_.emplace(std::move(made->first));
+  state_ = State::kOffered;
+  const Greeting message = greeting(HandshakeType::kHalf, board_);
+  const int file = made->second.get();
+  return send(std::as_bytes(std::span(&message, 1)), {&file, 1});
+}
+
+bool LocalLine::take_half(int file) {
+  offered_.reset();
+  auto theirs = map_half(file);
+  if (!theirs || (!our_half_ && !offer_half())) return false;
+  use(std::move(*theirs));
+  open();
+  return true;
+}
+
+// Maps the memory only now: the other process, which has the file, too, is of our user.
+bool LocalLine::take_acceptance() {
+  if (!offered_.is_ours()) return false;
+  auto mapping = ChannelMapping::map(offered_.get());
+  offered_.reset();
+  if (!mapping) return false;
+  use(std::move(*mapping), kMakersLane, kOthersLane);
+  open();
+  return true;
+}
+
 bool LocalLine::take_offer(int file) {
+  if (!is_ours_) return offer_half();
   auto mapping = ChannelMapping::map(file);
   if (!mapping) {
     log_warning("a channel that another process offers cannot be used: error {}", mapping.error().code);
     return false;
   }
   use(std::move(*mapping), kOthersLane, kMakersLane);
-  const Greeting message = greeting(HandshakeType::kAccept);
+  const Greeting message = greeting(HandshakeType::kAccept, board_);
   if (!send(std::as_bytes(std::span(&message, 1)))) return false;
   open();
   return true;
@@ -406,6 +464,7 @@ void LocalLine::abandon() {
   entry_.forget();
   socket_.abandon();
   own_end_.reset();
+  offered_.reset();
   their_bell_.reset();
   peer_memory_.reset();
 }

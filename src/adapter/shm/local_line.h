@@ -20,22 +20,24 @@
 namespace verbena::engine {
 
 // A channel to another slot of this host: memory that both processes have, and a socket between them. By the
-// socket the memory is offered and accepted; then it shows that the other process is there. When the other
-// hangs up, what it has written is still taken. Who sleeps is rung by its bell, which it gives to processes
+// socket the memory is offered and accepted; then it shows that the other process is there. Two processes of
+// different users have a half each, which only its owner writes (shm::ChannelHalf). When the other hangs up,
+// what it has written is still taken. A process that sleeps is rung by its bell, which it gives to processes
 // of its own user, or else by a byte on the socket.
 //
 // Nothing that comes by either is trusted. For the shard's lock holder; nothing blocks.
 class LocalLine {
  public:
   enum class State : uint8_t {
-    kOffered,   // our memory; the other has not answered
+    kOffered,   // our memory, or our half; the other has not answered
     kAwaiting,  // the other is to offer its memory
     kOpen,
     kLost,  // the other has hung up, refused, or does not keep to the rules
   };
 
   // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
-  // `board`: what the other is shown, so that it may come to our memory by itself; null: it may not.
+  // `board`: what the other is shown, so that it may come to our memory by itself. If it is null, the other
+  // may not, and is treated like a process of another user.
   // `bell`: what the other is to ring; null: the socket. It outlives the line.
   static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
                                                   const Bell* bell = nullptr);
@@ -78,7 +80,7 @@ class LocalLine {
   const std::vector<GroupKey>& wanted() const { return wanted_; }
   uint32_t wanted_changes() const { return wanted_changes_; }
 
-  // REQUIRES for both: the line is or was open
+  // REQUIRES for both: has_lanes(), which is so when the line is or was open
   PacketWriter& writer() { return *writer_; }
   PacketReader& reader() { return *reader_; }
   bool has_lanes() const { return writer_.has_value(); }
@@ -111,6 +113,9 @@ class LocalLine {
   void read_messages();
   bool take(ConstBytes bytes, ForeignMessage& message);
   bool take_offer(int file);
+  bool take_acceptance();
+  bool offer_half();
+  bool take_half(int file);
   bool say_of_group(const GroupKey& group, bool asks);
   bool hear_of_group(ConstBytes message, bool asks);
   void want(const GroupKey& group, bool wanted);
@@ -120,13 +125,17 @@ class LocalLine {
   bool take_bell(UniqueFd file);
   void expect_no_presentation();
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
+  void use(TheirHalf theirs);
   void open();
 
   // The last to go: where the channel is seen to be gone, so are its descriptors.
   std::shared_ptr<ChannelMapping> mapping_;
+  std::optional<OwnHalf> our_half_;  // of a channel to another user's process, which has no mapping_
+  std::optional<TheirHalf> their_half_;
   ForeignSocket socket_;
   PollEntry entry_;
   OwnFd own_end_;  // of the socket, of a line to ourselves
+  OwnFd offered_;  // the file of an offer, until it is answered
   State state_;
   bool was_open_ = false;
   bool was_slow_ = false;

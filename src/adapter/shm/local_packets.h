@@ -47,6 +47,8 @@ inline constexpr uint32_t kAcknowledgementEntries = 64;
 class PacketWriter {
  public:
   explicit PacketWriter(shm::Lane& lane) : lane_(lane) {}
+  // With the words of the reader elsewhere (shm::ChannelHalf).
+  PacketWriter(shm::Lane& lane, const shm::Lane& reader) : lane_(lane, reader) {}
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
   transport::SendStatus send_plain(const roce::Path& path, const transport::PlainSend& message);
@@ -93,6 +95,8 @@ class PacketWriter {
 class PacketReader {
  public:
   explicit PacketReader(shm::Lane& lane) : lane_(lane) {}
+  // With its own words elsewhere (shm::ChannelHalf).
+  PacketReader(const shm::Lane& lane, shm::Lane& own) : lane_(lane, own) {}
 
   struct Received {
     uint32_t packets = 0;

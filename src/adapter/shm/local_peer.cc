@@ -140,8 +140,8 @@ void LocalPeer::follow_stream(uint32_t bytes) {
   shm::LaneWriter& lane = sends_by_->writer().lane();
   if (!lane.is_wide()) return;
   const auto way = stream_ways_.follow(streamed_, MonotonicClock::now(), may_lend());
-  if (way == StreamWays::Way::kWideRing) lane.use_ring(shm::RingWidth::kWide);
-  if (way == StreamWays::Way::kWidestRing) lane.use_ring(shm::RingWidth::kWidest);
+  if (way == StreamWays::Way::kWideRing) WideRings::use_ring(lane, shm::RingWidth::kWide);
+  if (way == StreamWays::Way::kWidestRing) WideRings::use_ring(lane, shm::RingWidth::kWidest);
 }
 
 // A capture sees what goes through the ring. A process of another user does not learn where our memory lies,

@@ -6,7 +6,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "adapter/shm/channel_memory.h"
+
 namespace verbena::engine {
+
+void WideRings::use_ring(shm::LaneWriter& lane, shm::RingWidth width) {
+  if (lane.wanted_width() == width) return;
+  const std::span<std::byte> beyond = lane.beyond_narrow_ring();
+  const size_t bytes = shm::ring_bytes<shm::LaneFormat>(width) - shm::kRingBytes.front();
+  if (allocate_pages(beyond.data(), bytes)) lane.use_ring(width);
+}
 
 bool WideRings::give_up(shm::LaneWriter& lane) {
   if (!lane.narrow()) return false;

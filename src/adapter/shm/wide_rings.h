@@ -48,11 +48,14 @@ class WideRings {
       ++wide[use.frees_memory];
     });
     if (wide[is_ours] < kMax) {
-      lane.use_ring(shm::RingWidth::kWide);
+      use_ring(lane, shm::RingWidth::kWide);
     } else {
       next_look_ = now + kLookInterval;
     }
   }
+
+  // Lets a lane use so much of its ring, as soon as there is memory for it.
+  static void use_ring(shm::LaneWriter& lane, shm::RingWidth width);
 
  private:
   static bool is_unused(const shm::LaneWriter& lane, RingUse& use, TimePoint now) {

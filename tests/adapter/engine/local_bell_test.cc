@@ -34,6 +34,11 @@ class LocalBell : public testing::Test {
     line = std::move(*LocalLine::offer(std::move(our_end), board.get(), &bell));
     EXPECT_GE(hear().size(), sizeof(Said));
   }
+  void they_answer_from_another_user() {
+    auto half = make_half();
+    ASSERT_TRUE(half);
+    say({.type = kHalf, .takes_bells = 1}, half->second.get(), kAnotherUser);
+  }
   // With a file, and in the name of a user.
   void say(const Said& said, int with = -1, uid_t user = ::getuid()) {
     struct Control {
@@ -130,8 +135,9 @@ TEST_F(LocalBell, IsNotNeededToRingUs) {
 TEST_F(LocalBell, IsNotGivenToAProcessOfAnotherUser) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   we_offer();
-  say({.type = kAccept, .takes_bells = 1}, -1, kAnotherUser);
+  they_answer_from_another_user();
   EXPECT_TRUE(line->is_open());
+  EXPECT_EQ(type_of(hear()), kHalf);
   EXPECT_TRUE(hear().empty()) << "nor a board";
   line->ring();
   EXPECT_TRUE(is_rung_by_socket());
@@ -140,7 +146,8 @@ TEST_F(LocalBell, IsNotGivenToAProcessOfAnotherUser) {
 TEST_F(LocalBell, IsNotTakenFromAProcessOfAnotherUser) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   we_offer();
-  say({.type = kAccept, .takes_bells = 1}, -1, kAnotherUser);
+  they_answer_from_another_user();
+  ASSERT_TRUE(line->is_open());
   const Bell theirs = *Bell::make();
   say({.type = kBell, .takes_bells = 1}, theirs.ringing_fd(), kAnotherUser);
   EXPECT_EQ(line->state(), LocalLine::State::kLost);

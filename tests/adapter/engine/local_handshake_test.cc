@@ -9,6 +9,12 @@
 //   we offer     accepts (then we present)    presents itself
 //   they offer   offers (then we accept,      presents itself
 //                and present)
+//
+// Between processes of different users, or of which one does not see the other, nobody presents itself, and
+// each has a half of the channel:
+//
+//   we offer     sends its half (then we send ours)
+//   they offer   offers (then we send ours)   sends its half
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -43,15 +49,20 @@ struct Held {
   size_t mappings = 0;
   friend bool operator==(const Held&, const Held&) = default;
 };
+size_t mappings_of(const char* name) {
+  size_t count = 0;
+  std::ifstream lines("/proc/self/maps");
+  for (std::string line; std::getline(lines, line);) {
+    count += line.find(name) != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
 Held held() {
   Held now;
   for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
     ++now.descriptors;
   }
-  std::ifstream lines("/proc/self/maps");
-  for (std::string line; std::getline(lines, line);) {
-    now.mappings += line.find("memfd:verbena-") != std::string::npos ? 1 : 0;
-  }
+  now.mappings = mappings_of("memfd:verbena-");
   return now;
 }
 
@@ -75,13 +86,30 @@ class Other {
     say(kOffer, made->second.get());
   }
   void accept() const { say(kAccept); }
-  // Either of the two, as a library says it that tells which processes it sees.
+  // Any of the three, as a library says it that tells which processes it sees.
   void greet(uint32_t type, uint32_t sees) {
-    auto made = ChannelMapping::make();
-    ASSERT_TRUE(made);
-    channel_.emplace(std::move(made->first));
+    std::optional<int> file;
+    UniqueFd opened;
+    if (type == kOffer) {
+      auto made = ChannelMapping::make();
+      ASSERT_TRUE(made);
+      channel_.emplace(std::move(made->first));
+      opened = std::move(made->second);
+    } else if (type == kHalf) {
+      auto made = make_half();
+      ASSERT_TRUE(made);
+      half_.emplace(std::move(made->first));
+      opened = std::move(made->second);
+    }
+    if (opened) file = opened.get();
     const SaidWithSight greeting{.said = {.type = type}, .sees = sees};
-    say(&greeting, sizeof greeting, type == kOffer ? std::optional(made->second.get()) : std::nullopt);
+    say(&greeting, sizeof greeting, file);
+  }
+  // As one whose processes the other end does not see.
+  void greet_from_elsewhere(uint32_t type) { greet(type, sight_of_processes() + 1); }
+  void say_half(int file) {
+    const SaidWithSight greeting{.said = {.type = kHalf}, .sees = sight_of_processes() + 1};
+    say(&greeting, sizeof greeting, file);
   }
   void present(bool with_file = true, bool with_cookie = true) const {
     const Said kind{.type = kPresent};
@@ -123,6 +151,17 @@ class Other {
     }
     return std::nullopt;
   }
+  // The file of the other end's half, which it has sent.
+  UniqueFd half_file() const {
+    std::array<std::byte, 256> buffer;
+    while (auto heard = hear_from(socket_.get(), buffer)) {
+      Said said;
+      if (heard->bytes < sizeof said) break;
+      std::memcpy(&said, buffer.data(), sizeof said);
+      if (said.type == kHalf) return std::move(heard->file);
+    }
+    return {};
+  }
   bool is_hung_up_on() const {
     for (;;) {
       const auto bytes = hear();
@@ -135,6 +174,7 @@ class Other {
   UniqueFd socket_;
   std::unique_ptr<OwnBoard> board_;
   std::optional<ChannelMapping> channel_;
+  std::optional<OwnHalf> half_;
 };
 
 enum class Asker : uint8_t { kWe, kThey };
@@ -327,15 +367,87 @@ TEST_P(Handshake, WhoPresentsItselfBadlyIsReachedByPackets) {
 TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
   for (const uint32_t sees : {sight_of_processes(), sight_of_processes() + 1, 0u}) {
     SCOPED_TRACE(sees);
+    const bool is_seen = sees == sight_of_processes();
     auto other = meet(0);
-    other->greet(we_ask() ? kAccept : kOffer, sees);
+    if (!we_ask()) other->greet(kOffer, sees);
+    if (we_ask() && is_seen) other->greet(kAccept, sees);
     look();
-    EXPECT_EQ(other->is_shown_memory(), sees == sight_of_processes());
+    if (!is_seen) other->greet(kHalf, sees);
+    look();
+    EXPECT_EQ(other->is_shown_memory(), is_seen);
     EXPECT_FALSE(other->is_hung_up_on());
     EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
     other.reset();
     look();
   }
+}
+
+// ---- channels to other users
+
+// Holes that another process punches into memory keep each access to it waiting, with the shard's lock held.
+TEST_P(Handshake, SharesNoMemoryWithAnotherUserThatItCouldPunchHolesInto) {
+  auto other = meet(0);
+  if (!we_ask()) other->greet_from_elsewhere(kOffer);
+  look();
+  other->greet_from_elsewhere(kHalf);
+  look();
+  EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
+  const UniqueFd ours = other->half_file();
+  ASSERT_TRUE(ours);
+  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  EXPECT_NE(::fallocate(ours.get(), kPunch, 0, sizeof(shm::ChannelHalf)), 0);
+  EXPECT_EQ(errno, EPERM);
+}
+
+// So does an older library.
+TEST_P(Handshake, AnotherUsersProcessThatSharesMemoryIsHungUpOn) {
+  if (!we_ask()) GTEST_SKIP() << "an older library that offers finds an answer that it does not know";
+  auto other = meet(0);
+  other->greet_from_elsewhere(kAccept);
+  look();
+  EXPECT_TRUE(other->is_hung_up_on());
+  goes_where_it_should(0);
+}
+
+TEST_P(Handshake, AHalfThatOthersCanPunchHolesIntoIsNotUsed) {
+  const UniqueFd file(::memfd_create("half", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(file.get(), sizeof(shm::ChannelHalf)), 0);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  auto other = meet(0);
+  if (!we_ask()) other->greet_from_elsewhere(kOffer);
+  look();
+  other->say_half(file.get());
+  look();
+  EXPECT_TRUE(other->is_hung_up_on());
+  goes_where_it_should(0);
+}
+
+TEST_P(Handshake, AHalfComesOnceAndAfterAnOffer) {
+  auto other = meet(0);
+  if (!we_ask()) {
+    other->greet_from_elsewhere(kHalf);
+    look();
+    EXPECT_TRUE(other->is_hung_up_on());
+    other = meet(0);
+    other->greet_from_elsewhere(kOffer);
+    look();
+  }
+  other->greet_from_elsewhere(kHalf);
+  look();
+  EXPECT_FALSE(other->is_hung_up_on());
+  other->greet_from_elsewhere(kHalf);
+  look();
+  EXPECT_TRUE(other->is_hung_up_on());
+}
+
+// The process that has not answered yet may be of any user.
+TEST_P(Handshake, WhatWeOfferIsMappedOnlyWhenItIsAccepted) {
+  if (!we_ask()) GTEST_SKIP() << "we do not offer";
+  const auto other = meet(0);
+  EXPECT_EQ(mappings_of("memfd:verbena-channel"), 0u);
+  other->accept();
+  look();
+  EXPECT_EQ(mappings_of("memfd:verbena-channel"), 1u);
 }
 
 // The kernel checks who opens a board by its number, but not who receives its file.

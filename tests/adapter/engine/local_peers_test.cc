@@ -73,11 +73,12 @@ class LocalPeersTest : public ShardTest {
       peers->receive(64, {});
     });
   }
-  // The other process takes what we offer, and answers.
+  // The other process takes what we offer, and answers. Like one of another user it has no board.
   std::unique_ptr<LocalLine> accept(Ends& ends) {
     auto line = LocalLine::await(std::move(ends.theirs));
     line->read_socket();
     look();
+    line->read_socket();
     return line;
   }
   std::unique_ptr<LocalLine> open() {
@@ -122,7 +123,10 @@ class LocalPeersTest : public ShardTest {
     peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours)});
     auto line = LocalLine::offer(std::move(ends.theirs));
     look();
-    return line ? std::move(*line) : nullptr;
+    if (!line) return nullptr;
+    (*line)->read_socket();
+    look();
+    return std::move(*line);
   }
   // A QP that is connected to the other process.
   ScriptedQp& connect_qp() {
@@ -194,6 +198,7 @@ TEST_F(LocalPeersTest, IsReachedByALineThatTheOtherAskedFor) {
   ASSERT_TRUE(line);
   look();
   (*line)->read_socket();
+  look();
   EXPECT_TRUE((*line)->is_open());
   EXPECT_NE(find(), nullptr);
   EXPECT_THAT(asked, IsEmpty());
@@ -317,6 +322,7 @@ class BothAsk : public LocalPeersTest {
     EXPECT_TRUE(line);
     look();
     (*line)->read_socket();
+    look();
     return std::move(*line);
   }
   std::unique_ptr<LocalLine> answer_of(uint32_t slot) {
@@ -368,6 +374,7 @@ TEST_F(BothAsk, TheOthersLineIsUsedWhenOursComesToNothing) {
   refuse(EAGAIN);
   look();
   theirs->read_socket();
+  look();
   EXPECT_TRUE(theirs->is_open());
   EXPECT_NE(find(), nullptr);
 }
@@ -381,6 +388,7 @@ TEST_F(BothAsk, TheOthersLineIsUsedWhenOursIsHungUp) {
   look();
   look();
   theirs->read_socket();
+  look();
   EXPECT_TRUE(theirs->is_open());
   EXPECT_NE(find(), nullptr);
 }
@@ -664,6 +672,7 @@ TEST_F(LocalPeersTest, AnotherProcessAtTheSlotGetsALineOfItsOwn) {
   ASSERT_TRUE(next);
   look();
   (*next)->read_socket();
+  look();
   ScriptedQp& connected = connect_qp();
   connected.post();
   shard->ring(connected);

@@ -46,6 +46,7 @@ struct Scenario {
   std::vector<uint32_t> payloads = {0};  // of the entries, by turns
   uint32_t first = 0;                    // where the counters begin
   uint32_t widens_before = UINT32_MAX;   // the entry before which the writer wants all of the payload ring
+  bool halves = false;                   // neither writes where the other does (ChannelHalf)
 };
 
 enum class WriterAt : uint8_t { kPut, kAsk, kRing, kWait, kBlocked, kDone };
@@ -55,6 +56,7 @@ enum class Who : uint8_t { kWriter, kReader };
 template <class Format>
 struct World {
   BasicLane<Format> lane;
+  BasicLane<Format> readers;   // where the reader's words are, if there are halves
   typename Format::Word told;  // what the reader has taken
   alignas(64) std::byte writer[sizeof(BasicLaneWriter<Format>)];
   alignas(64) std::byte reader[sizeof(BasicLaneReader<Format>)];
@@ -77,11 +79,12 @@ template <class Format>
 class LaneExplorer final : public Explorer<World<Format>> {
  public:
   explicit LaneExplorer(const Scenario& scenario) : scenario_(scenario) {
-    world_.lane.consumed.value = scenario.first;
+    BasicLane<Format>& readers = scenario.halves ? world_.readers : world_.lane;
+    readers.consumed.value = scenario.first;
     world_.told.value = scenario.first;
     for (auto& entry : world_.lane.entries) entry.sequence.value = scenario.first;
-    new (world_.writer) Writer(world_.lane, scenario.first);
-    new (world_.reader) Reader(world_.lane, scenario.first);
+    new (world_.writer) Writer(world_.lane, readers, scenario.first);
+    new (world_.reader) Reader(world_.lane, readers, scenario.first);
   }
 
  private:
@@ -252,8 +255,14 @@ class LaneExplorer final : public Explorer<World<Format>> {
 };
 
 template <class Format>
-void expect_right(const Scenario& scenario) {
-  LaneExplorer<Format>(scenario).expect_right();
+void expect_right(Scenario scenario) {
+  for (const bool halves : {false, true}) {
+    // How wide the ring is has nothing to do with where the words are.
+    if (halves && scenario.widens_before != UINT32_MAX) continue;
+    SCOPED_TRACE(halves ? "halves" : "one memory");
+    scenario.halves = halves;
+    LaneExplorer<Format>(scenario).expect_right();
+  }
 }
 
 template <class Format>
@@ -306,10 +315,13 @@ TEST(LaneInterleavings, NobodyWaitsForEverWhenTheReaderTellsWhatItHasTaken) {
 // That the explorer finds what it is for.
 TEST(LaneInterleavings, LostWakeUpIsFoundWithoutTheWritersFence) {
   EXPECT_EQ((what_goes_wrong<TinyFormat<4, false>>({.entries = 2})), "the reader sleeps forever");
+  EXPECT_EQ((what_goes_wrong<TinyFormat<4, false>>({.entries = 2, .halves = true})),
+            "the reader sleeps forever");
 }
 
 TEST(LaneInterleavings, LostWakeUpIsFoundWhenStoresAreNotSequentiallyConsistent) {
   EXPECT_NE((what_goes_wrong<TinyFormat<2, true, true>>({.entries = 3})), "");
+  EXPECT_NE((what_goes_wrong<TinyFormat<2, true, true>>({.entries = 3, .halves = true})), "");
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ inline constexpr uint32_t kAccept = 2;
 inline constexpr uint32_t kPresent = 3;
 inline constexpr uint32_t kBell = 4;
 inline constexpr uint32_t kAskForGroup = 5;
+inline constexpr uint32_t kHalf = 7;
 
 struct Heard {
   size_t bytes = 0;  // 0: the other end has closed the socket
