@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -236,16 +239,14 @@ TEST(Chain, MayBeLongerThanWhatIsKnownAtCompileTime) {
     chain.push_back(i + 1 == kLength ? send(memory.first(i)).signaled(i) : send(memory.first(i)));
   }
   sender.post_all(std::span(chain)).value();
-  std::size_t received = 0;
+  std::size_t arrived = 0;
   for (std::size_t i = 0; i < kLength + 1; ++i) {
     const ibv_wc one = next(queue);
     if (one.opcode != IBV_WC_RECV) continue;
-    EXPECT_EQ(one.byte_len, received);
-    ++received;
+    EXPECT_EQ(one.byte_len, arrived);
+    ++arrived;
   }
-  EXPECT_EQ(received, kLength);
-  const auto refused = sender.post_all(std::span(chain));
-  EXPECT_TRUE(refused) << "the completion of the last has made room";
+  EXPECT_EQ(arrived, kLength);
 }
 
 TEST(SharedReceiveQueue, ServesSeveralQueuePairs) {

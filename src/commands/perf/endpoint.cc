@@ -12,7 +12,6 @@ namespace verbena::perf {
 namespace {
 
 constexpr std::uint32_t kQkey = 0x11111111;  // perftest's
-constexpr std::size_t kRouteHeader = 40;     // before each datagram
 
 verbena::access rights(const Parameters& parameters) {
   using enum verbena::access;

@@ -30,6 +30,8 @@ struct Layout {
   std::uint64_t length(std::uint64_t size) const { return cycles(size) ? cycle / step(size) : 1; }
 };
 
+inline constexpr std::size_t kRouteHeader = 40;  // bytes before each datagram
+
 // The buffers, queues and queue pairs of one end of a test.
 class Endpoint {
  public:

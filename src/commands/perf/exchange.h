@@ -67,6 +67,7 @@ class Channel {
 
 // Connects to the server, or waits for a client.
 std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters);
+std::unique_ptr<Channel> connect_by_cm(const Parameters& parameters);
 
 class Exchange {
  public:

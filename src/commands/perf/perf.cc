@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/format.h"
+#include "commands/perf/compare.h"
 #include "commands/perf/exchange.h"
 #include "commands/perf/options.h"
 #include "commands/perf/parameters.h"
@@ -26,6 +27,7 @@ void print_help(const std::string& program) {
   std::printf(
       "Usage: %s [OPTION...]           wait for a client, as the server\n"
       "       %s [OPTION...] SERVER    connect to the server\n"
+      "       verbena perf --compare A.json B.json    compare two reports of --json\n"
       "\n"
       "Measures latency or bandwidth between two ends. Each may be perftest's program of the same name.\n"
       "\nTests:\n",
@@ -71,6 +73,10 @@ int perf(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (const Test* const test = find_test(first))
     return run(*test, "verbena perf " + first, argc - 1, argv + 1);
+  if (first == "--compare") {
+    if (argc == 4) return compare(argv[2], argv[3]);
+    return complain_of_usage("two files are needed: verbena perf --compare A.json B.json", "verbena perf");
+  }
   if (first == "-h" || first == "--help") {
     print_help("verbena perf TEST");
     return 0;

@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "commands/perf/bandwidth.h"
 #include "commands/perf/clock.h"
+#include "commands/perf/cm_pairs.h"
 #include "commands/perf/device.h"
 #include "commands/perf/endpoint.h"
 #include "commands/perf/exchange.h"
@@ -55,7 +56,9 @@ class Session {
   explicit Session(Parameters parameters)
       : parameters_(std::move(parameters)), report_(parameters_), json_(parameters_), device_(parameters_) {
     if (!parameters_.is_client()) report_.waiting();
-    exchange_.emplace(connect_by_tcp(parameters_), parameters_.is_client());
+    exchange_.emplace(
+        parameters_.exchanges_by_cm ? perf::connect_by_cm(parameters_) : connect_by_tcp(parameters_),
+        parameters_.is_client());
     ibv_mtu mtu = device_.mtu(parameters_);
     Layout layout{static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)), 64};
     if (parameters_.exchanges_versions) {
@@ -64,8 +67,13 @@ class Session {
       mtu = exchange_->mtu(mtu);
     }
     fit_to_mtu(parameters_, mtu);
-    endpoint_.emplace(device_, parameters_, layout);
-    connect(mtu);
+    if (parameters_.uses_cm) {
+      connect_by_cm(layout);
+    } else {
+      endpoint_.emplace(device_, parameters_, layout);
+      for (std::uint32_t i = 0; i < parameters_.queue_pairs; ++i) endpoint_->make_pair();
+    }
+    exchange_keys(mtu);
   }
 
   int run() {
@@ -80,8 +88,20 @@ class Session {
   }
 
  private:
-  void connect(ibv_mtu mtu) {
-    for (std::uint32_t i = 0; i < parameters_.queue_pairs; ++i) endpoint_->make_pair();
+  // librdmacm chooses the device.
+  void connect_by_cm(const Layout& layout) {
+    CmPairs pairs(parameters_);
+    exchange_->meet();
+    const CmIdentifier& first = pairs.first();
+    parameters_.device_port = first->port_num;
+    device_ = Device(device_of(first), parameters_);
+    endpoint_.emplace(device_, parameters_, layout);
+    pairs.connect(*endpoint_,
+                  parameters_.is(Verb::kRead) || parameters_.is(Verb::kAtomic) ? device_.reads : 0);
+    exchange_->meet();
+  }
+
+  void exchange_keys(ibv_mtu mtu) {
     report_.settings(device_, mtu, device_.inline_size);
     if (parameters_.is_latency() && !parameters_.is(Verb::kSend)) exchange_->keys(endpoint_->keys(0));
     std::vector<Keys> peers;
