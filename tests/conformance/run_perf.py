@@ -150,6 +150,22 @@ def check_json(judge, host):
             judge.say(f"{test} --json {' '.join(words)}", None if good and ended[1].good() else ended[1].run.report())
 
 
+def check_verify(judge, host):
+    """Good data passes --verify. Data of a peer without the option does not."""
+    lines = {"ib_send_lat": "-n 500", "ib_write_lat": "-a -n 5", "ib_read_lat": "-s 5000 -n 50", "ib_atomic_lat": "", "ib_send_bw": "-b -q 2 -s 300",
+             "ib_write_bw": "-b -q 2 -s 300", "ib_read_bw": "-a -n 20", "ib_atomic_bw": "-q 3"}
+    for test, line in lines.items():
+        ended = pair(host, host, "oo", test, ["--verify", *line.split()], {})
+        judge.say(f"{test} {line} --verify", None if all(each.good() for each in ended) else "\n".join(each.run.report() for each in ended))
+    port = host.hosts.port()
+    serving = start(host, "o", "ib_send_bw", ["-p", port, "--verify"], {})
+    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    calling = start(host, "o", "ib_send_bw", ["-p", port, host.ipv4], {})
+    serving.finish(30)
+    calling.finish(30)
+    judge.say("--verify finds other data", None if serving.status == 1 and "--verify: message of queue pair 0" in serving.stderr else serving.report())
+
+
 def check_refusals(judge, host):
     for words in (["ib_nosuch"], [], ["ib_read_bw", "-c", "UD"], ["ib_send_bw", "-O"], ["ib_send_lat", "-n", "x"], ["ib_send_lat", "-d", "nosuch"],
                   ["ib_send_lat", "-x", "200"], ["ib_send_lat", "127.0.0.1", "-p", "1"]):
@@ -201,6 +217,7 @@ def main():
                 check(judge, host, other, test, line, options.route, with_labels=False)
         if not options.test:
             check_json(judge, host)
+            check_verify(judge, host)
             check_refusals(judge, host)
     judge.exit()
 

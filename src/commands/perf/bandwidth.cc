@@ -194,6 +194,7 @@ class BandwidthRun {
              begin();
              ++received_;
              if (parameters_.is_timed() && phases_.counts()) ++counted_;
+             if (parameters_.verifies) endpoint_.verify_receive(one.id());
              Received& pair = receives_[one.id()];
              if (!parameters_.is_timed() && pair.posted >= parameters_.iterations) return;
              endpoint_.post_receive(one.id());

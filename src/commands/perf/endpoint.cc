@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "commands/perf/memory.h"
+#include "commands/perf/verify.h"
 
 namespace verbena::perf {
 namespace {
@@ -47,6 +48,20 @@ Endpoint::Endpoint(const Device& device, const Parameters& parameters, const Lay
   const std::size_t regions = parameters.has_region_per_pair ? parameters.queue_pairs : 1;
   for (std::size_t i = 0; i < regions; ++i)
     regions_.push_back(allocate(2 * buffer_ * parameters.queue_pairs / regions));
+  if (parameters.verifies) fill_buffers();
+}
+
+// The data that will move has the pattern, and the memory to which it moves is zero.
+void Endpoint::fill_buffers() {
+  for (std::size_t i = 0; i < parameters_.queue_pairs; ++i) {
+    std::ranges::fill(send_buffer(i).bytes(), std::byte{0});
+    std::ranges::fill(receive_buffer(i).bytes(), std::byte{0});
+    if (parameters_.is(Verb::kRead)) {
+      fill_with_pattern(receive_buffer(i), i);
+    } else if (!parameters_.is(Verb::kAtomic)) {
+      fill_with_pattern(send_buffer(i), i);
+    }
+  }
 }
 
 verbena::region Endpoint::allocate(std::uint64_t size) const {
@@ -145,6 +160,7 @@ void Endpoint::connect(std::size_t index, const Keys& peer, ibv_mtu mtu) {
 void Endpoint::post_receives(std::uint64_t size) {
   receive_size_ = size;
   receives_posted_.assign(pairs_.size(), 0);
+  receives_checked_.assign(pairs_.size(), 0);
   const std::uint32_t each =
       srq_ ? parameters_.receive_depth / parameters_.queue_pairs : parameters_.receive_depth;
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
@@ -153,14 +169,22 @@ void Endpoint::post_receives(std::uint64_t size) {
 }
 
 void Endpoint::post_receive(std::size_t index) {
-  const std::uint64_t position = receives_posted_[index]++ % layout_.length(receive_size_);
   const std::size_t header = parameters_.is_datagram() ? kRouteHeader : 0;
   // The route header of a datagram ends at a cache line, so that its data begins there.
   const std::size_t start = header != 0 ? layout_.cache_line - header : 0;
   const verbena::slice into =
-      receive_buffer(index).part(start + position * layout_.step(receive_size_), receive_size_ + header);
+      receive_buffer(index).part(start + place(receives_posted_[index]++), receive_size_ + header);
   const auto request = verbena::recv(into).numbered(index);
   (srq_ ? srq_->post(request) : pairs_[index].post(request)).value();
+}
+
+void Endpoint::verify_receive(std::size_t index) {
+  const std::uint64_t at = place(receives_checked_[index]++);
+  const verbena::slice message = receive_buffer(index).part(at, receive_size_);
+  check_pattern(message, index, parameters_.is_latency() ? 0 : at, "message");
+  // Where receives share a place, the next message may have come already.
+  if (parameters_.receive_depth <= layout_.length(receive_size_))
+    std::ranges::fill(message.bytes(), std::byte{0});
 }
 
 }  // namespace verbena::perf

@@ -54,6 +54,9 @@ class Endpoint {
   // Posts another receive to a queue pair.
   void post_receive(std::size_t index);
 
+  // Checks the message that has completed the next receive of a queue pair (--verify).
+  void verify_receive(std::size_t index);
+
   // The peer of a queue pair, to which it sends.
   struct Peer {
     Keys keys;
@@ -77,6 +80,11 @@ class Endpoint {
   verbena::slice receive_buffer(std::size_t index) const;
 
  private:
+  void fill_buffers();
+  // The place of the message with a number of a queue pair within its buffer.
+  std::uint64_t place(std::uint64_t number) const {
+    return number % layout_.length(receive_size_) * layout_.step(receive_size_);
+  }
   verbena::region allocate(std::uint64_t size) const;
   // The memory of a queue pair, and the place of its buffers there.
   const verbena::region& memory(std::size_t index) const;
@@ -96,6 +104,7 @@ class Endpoint {
   std::vector<Peer> peers_;
   std::uint64_t receive_size_ = 0;
   std::vector<std::uint64_t> receives_posted_;  // of each queue pair
+  std::vector<std::uint64_t> receives_checked_;
 };
 
 }  // namespace verbena::perf

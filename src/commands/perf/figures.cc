@@ -124,10 +124,12 @@ namespace {
 std::vector<double> rates_of_parts(const BandwidthTimes& times, double per_tick) {
   std::vector<double> rates;
   const std::size_t count = times.completed.size();
+  const auto completions = count - static_cast<std::size_t>(std::ranges::count(times.completed, 0U));
+  const std::size_t parts = std::min(kParts, completions / 2);
   std::uint64_t before = times.began;
   std::size_t first = 0;
-  for (std::size_t i = 0; i < kParts && count >= kParts; ++i) {
-    std::size_t last = count * (i + 1) / kParts;
+  for (std::size_t i = 0; i < parts; ++i) {
+    std::size_t last = count * (i + 1) / parts;
     while (last > first && times.completed[last - 1] == 0) --last;  // has no completion of its own
     if (last == first) return {};
     rates.push_back(static_cast<double>(last - first) * per_tick /

@@ -86,6 +86,7 @@ constexpr Word<Output> kOutputs[] = {
     {"bandwidth", Output::kBandwidth}, {"message_rate", Output::kMessageRate}, {"latency", Output::kLatency}};
 constexpr Word<RateUnit> kRateUnits[] = {
     {"M", RateUnit::kMebibytes}, {"g", RateUnit::kGigabits}, {"p", RateUnit::kMessages}};
+constexpr Word<bool> kLinks[] = {{"Ethernet", true}};
 constexpr Word<bool> kRateTypes[] = {{"SW", true}};
 
 constexpr long long kMaxMessages = 100000000;
@@ -177,6 +178,10 @@ constexpr Row kRows[] = {
      TAKE(p.destination_lid = number<std::uint16_t>("--dlid", value, 0, 65535))},
     {0, "dont_xchg_versions", nullptr, "Do not exchange versions and MTU; for both ends",
      TAKE(p.exchanges_versions = false)},
+    {0, "force-link", "Ethernet", "Accepted: the link of a Verbena device",
+     TAKE(one_of("--force-link", value, kLinks))},
+    {0, "inline_recv", "size", "Accepted: receives are not inline",
+     TAKE(number<int>("--inline_recv", value, 0, 65536))},
     {0, "ipv6", nullptr, "Use a GID of IPv6", TAKE(p.wants_ipv6 = true)},
     {0, "json", nullptr, "Print only one JSON object", TAKE(p.json = true)},
     {0, "latency_gap", "usec", "Wait between messages of a latency test",
@@ -191,6 +196,8 @@ constexpr Row kRows[] = {
      TAKE(p.output = one_of("--output", value, kOutputs))},
     {0, "perform_warm_up", nullptr, "Send some messages before measuring; READ, WRITE, atomic bandwidth",
      TAKE(p.warms_up = true)},
+    {0, "pkey_index", "index", "Accepted: a Verbena device has one partition key, 0",
+     TAKE(number<int>("--pkey_index", value, 0, 0))},
     {0, "rate_limit", "rate", "Send at most at this rate, in Gb/s or --rate_units",
      TAKE(p.rate_limit = fraction("--rate_limit", value))},
     {0, "rate_limit_type", "SW", "Accepted: the program limits the rate, not the adapter",
@@ -208,6 +215,8 @@ constexpr Row kRows[] = {
     {0, "use-srq", nullptr, "Use a shared receive queue of --rx-depth receives", TAKE(p.uses_srq = true)},
     {0, "use_hugepages", nullptr, "Allocate huge pages", TAKE(p.uses_huge_pages = true)},
     {0, "use_old_post_send", nullptr, "Accepted: ibv_post_send(3) is what is used", TAKE()},
+    {0, "verify", nullptr, "Check each byte of what arrives, over RC; for both ends",
+     TAKE(p.verifies = true)},
     {0, "wait_destroy", "seconds", "Wait before the end",
      TAKE(p.wait_before_end = number<int>("--wait_destroy", value, 0, 1000000))},
 };
@@ -244,9 +253,6 @@ constexpr Refused kRefused[] = {
     {'g', "mcg", false, kNotYet},
     {'M', "MGID", true, kNotYet},
     {0, "recv_post_list", true, kNotYet},
-    {0, "inline_recv", true, kNotYet},
-    {0, "force-link", true, kNotYet},
-    {0, "pkey_index", true, kNotYet},
     {0, "run_infinitely", false, kNotYet},
     {0, "out_json", false, kNotYet},
     {0, "out_json_file", true, kNotYet},

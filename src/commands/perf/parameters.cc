@@ -73,6 +73,10 @@ void Parameters::settle() {
           "--rate_limit: only for SEND, WRITE and READ bandwidth, in one direction");
   require(latency_gap == 0 || is_latency(), "--latency_gap: only for latency tests");
 
+  require(!verifies || (transport == verbena::rc && !uses_srq),
+          "--verify: only over RC, without a shared receive queue");
+  require(!verifies || (!is_timed() && !warms_up), "--verify: not with -D or --perform_warm_up");
+
   if (extent == Extent::kForever && duration == 0) duration = 5;
   if (is_timed()) {
     require(!sleeps, "-D: not together with -e");

@@ -48,7 +48,6 @@ struct Parameters {
   std::optional<std::uint8_t> gid_index;
   bool wants_ipv6 = false;
   int mtu = 0;  // bytes; 0: that of the port
-  std::uint16_t pkey_index = 0;
 
   verbena::transport transport = verbena::rc;
   bool uses_srq = false;
@@ -104,6 +103,7 @@ struct Parameters {
   std::string json_file;  // perftest's own report; empty: none
   bool json = false;      // one object on standard output
   bool shows_details = false;
+  bool verifies = false;
 
   bool is_client() const { return !server.empty(); }
   // Whether this end begins: it sends the first message, or all of them.

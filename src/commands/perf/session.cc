@@ -22,6 +22,7 @@
 #include "commands/perf/json_report.h"
 #include "commands/perf/latency.h"
 #include "commands/perf/report.h"
+#include "commands/perf/verify.h"
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::perf {
@@ -131,6 +132,7 @@ class Session {
     const bool goes_both_ways = parameters_.is(Verb::kSend) || parameters_.is(Verb::kWrite);
     if (!goes_both_ways && !parameters_.initiates()) {
       exchange_->close();
+      check_target(*endpoint_, parameters_, parameters_.size);
       report_.line();
       return;
     }
@@ -143,6 +145,8 @@ class Session {
       processor_.start();
       const LatencyTimes times = measure_latency(*endpoint_, parameters_, size);
       processor_.stop();
+      check_fetched(*endpoint_, parameters_, size);
+      if (goes_both_ways) check_target(*endpoint_, parameters_, size);
       LatencyFigures figures = latency_figures(times, parameters_, size, speed());
       figures.processor_time =
           processor_.microseconds_of_this_process() / static_cast<double>(figures.iterations);
@@ -162,6 +166,7 @@ class Session {
       run_send_bandwidth();
     } else if (!parameters_.sends()) {
       exchange_->meet();
+      check_target(*endpoint_, parameters_, sizes_of(parameters_).back());
       const BandwidthFigures peer = exchange_->figures({});
       show(peer);
       exchange_->close();
@@ -193,10 +198,12 @@ class Session {
       if (parameters_.warms_up) warm_up(*endpoint_, parameters_, size);
       if (parameters_.is_bidirectional) exchange_->meet();
       own = measure(size);
+      check_fetched(*endpoint_, parameters_, size);
       const bool is_one_of_many = parameters_.extent == Extent::kAllSizes && !parameters_.is(Verb::kAtomic);
       if (parameters_.is_bidirectional && is_one_of_many) exchange_->meet();
       if (parameters_.is_bidirectional) {
         show_both(own);
+        check_target(*endpoint_, parameters_, size);
       } else {
         show(own);
       }
