@@ -61,13 +61,13 @@ def start(host, side, test, words, environment):
     return own_programs.Run(host, side, name, words, environment=environment)
 
 
-def pair(server, client, sides, test, words, environment, seconds=60):
+def pair(server, client, sides, test, words, environment):
     port = server.hosts.port()
     serving = start(server, sides[0], test, ["-p", port, *words], environment)
     by_cm = {"-R", "-z"}.intersection(words)  # librdmacm's listeners are no sockets, and clients try again
     harness.poll_until(lambda: serving.listens(port) or not serving.running(), 1 if by_cm else 20)
     calling = start(client, sides[1], test, ["-p", port, *words, server.ipv4], environment)
-    calling.finish(seconds)
+    calling.finish(200 if "-a" in words else 60)
     serving.finish(10 if calling.status == 0 else 2)
     return Ended(serving), Ended(calling)
 

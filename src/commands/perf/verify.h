@@ -9,7 +9,7 @@
 #include "commands/perf/endpoint.h"
 #include "commands/perf/parameters.h"
 
-// What --verify checks: each byte of a buffer has a value that depends on its place and on the queue pair, so
+// Implements --verify: each byte of a buffer has a value that depends on its place and on the queue pair, so
 // that lost, doubled and misplaced data is found. Both ends must have the option.
 namespace verbena::perf {
 
