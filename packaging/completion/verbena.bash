@@ -79,7 +79,7 @@ _verbena_own() {
 }
 
 _verbena_own_options() {
-  verbena "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z_-]*\).*/\2/p'
+  verbena "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z0-9_-]*\).*/\2/p'
 }
 
 _verbena_words() {  # prints the words that may follow the given ones, one per line
@@ -98,6 +98,7 @@ _verbena_words() {  # prints the words that may follow the given ones, one per l
     'capture'*) _verbena_listed Options capture ;;
     'trace'*) verbena trace --json 2>/dev/null | sed -n 's/^{"pid":\([0-9]*\),.*/\1/p'; _verbena_listed Options trace ;;
     'doctor'*) [[ $cur == -* ]] || compgen -c -- "$cur"; _verbena_listed Options doctor ;;
+    'perf') _verbena_listed Tests perf; _verbena_own_options perf ;;
     'explain'*) _verbena_names; _verbena_listed Options explain ;;
     '') _verbena_listed Subcommands; _verbena_listed Programs; _verbena_listed Options ;;
     *) if _verbena_own "$1"; then _verbena_own_options "$1"; else _verbena_listed Subcommands "$@"; _verbena_listed Options "$@"; fi ;;

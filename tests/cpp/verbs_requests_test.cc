@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -216,6 +219,34 @@ TEST(Datagram, ReachesThePeerThatItNames) {
       .value();
   EXPECT_EQ(next(pair.far_queue).byte_len, 48U);
   EXPECT_EQ(text_of(pair.far.buffer.part(40, 8)), "datagram");
+}
+
+TEST(Chain, MayBeLongerThanWhatIsKnownAtCompileTime) {
+  const context device = open().value();
+  const pd domain = device.make_pd().value();
+  const cq queue = device.make_cq(128).value();
+  const region memory = domain.allocate(4096).value();
+  constexpr std::size_t kLength = 40;
+  const qp_options wanted{.send_cq = queue, .max_send_wr = kLength, .max_recv_wr = kLength};
+  const qp sender = domain.make_qp(rc, wanted).value();
+  const qp receiver = domain.make_qp(rc, wanted).value();
+  const auto index = static_cast<std::uint8_t>(device.choose_gid().value().gid_index);
+  sender.connect(receiver.local_endpoint().value(), {.gid_index = index}).value();
+  receiver.connect(sender.local_endpoint().value(), {.max_reads = 1, .max_peer_reads = 4}).value();
+  std::vector<decltype(send(slice()))> chain;
+  for (std::size_t i = 0; i < kLength; ++i) {
+    receiver.post(recv(memory.part(2048, 64))).value();
+    chain.push_back(i + 1 == kLength ? send(memory.first(i)).signaled(i) : send(memory.first(i)));
+  }
+  sender.post_all(std::span(chain)).value();
+  std::size_t arrived = 0;
+  for (std::size_t i = 0; i < kLength + 1; ++i) {
+    const ibv_wc one = next(queue);
+    if (one.opcode != IBV_WC_RECV) continue;
+    EXPECT_EQ(one.byte_len, arrived);
+    ++arrived;
+  }
+  EXPECT_EQ(arrived, kLength);
 }
 
 TEST(SharedReceiveQueue, ServesSeveralQueuePairs) {

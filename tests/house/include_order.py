@@ -25,7 +25,7 @@ FLOORS = {
     "libraries/libibverbs": 8, "libraries/librdmacm": 8, "libraries/libibumad": 8, "preload/sysfs": 8, "preload/malloc": 8,
     "preload/netlink": 8, "agent": 8,
     "libraries/rsockets": 9, "commands/agent": 9, "commands": 9,
-    "commands/rdma_core": 10,
+    "commands/rdma_core": 10, "commands/perf": 11,
 }
 MAX_FOLDERS = 10  # directly below src/
 # The agent must not depend on its clients; control/model/ has what both need.

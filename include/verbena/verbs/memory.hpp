@@ -127,9 +127,18 @@ class pd : public object<ibv_pd> {
  public:
   using object::object;
 
-  // Registers memory of the program, which must exist longer than the region.
-  result<region> register_memory(std::span<std::byte> memory, access rights = access::local_write) const {
-    return register_and_keep(memory, rights, std::shared_ptr<void>());
+  // Registers memory of the program, which must exist longer than the region. The region keeps `owner`, if
+  // that owns the memory.
+  result<region> register_memory(std::span<std::byte> memory, access rights = access::local_write,
+                                 std::shared_ptr<void> owner = nullptr) const {
+    // In newer headers ibv_reg_mr() is a macro.
+    ibv_mr* const made = ibv_reg_mr(get(), memory.data(), memory.size(), static_cast<int>(bits(rights)));
+    if (made == nullptr) {
+      const int code = errno;
+      return error("register memory", code, {},
+                   code == ENOMEM ? "the limit of locked memory may be too low (ulimit -l)" : nullptr);
+    }
+    return region(detail::own(made, ibv_dereg_mr, handle(), std::move(owner)));
   }
   // Allocates zeroed pages of memory and registers them. Fails with ENOMEM if there is no memory, or if the
   // limit of locked memory is reached.
@@ -137,7 +146,7 @@ class pd : public object<ibv_pd> {
     void* const pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return error("allocate memory", errno);
     const std::shared_ptr<void> memory(pages, [size](void* last) { ::munmap(last, size); });
-    return register_and_keep({static_cast<std::byte*>(pages), size}, rights, memory);
+    return register_memory({static_cast<std::byte*>(pages), size}, rights, memory);
   }
   // Registers memory of a device, such as a GPU, by its dma-buf descriptor. `address`: the base of the
   // addresses in work requests.
@@ -155,19 +164,6 @@ class pd : public object<ibv_pd> {
   // For UD: how to reach the port with this address.
   result<address_handle> make_address(const ibv_gid& gid, std::uint8_t port = 1) const;
   result<address_handle> make_address(ibv_ah_attr attributes) const;
-
- private:
-  result<region> register_and_keep(std::span<std::byte> memory, access rights,
-                                   std::shared_ptr<void> kept) const {
-    // In newer headers ibv_reg_mr() is a macro.
-    ibv_mr* const made = ibv_reg_mr(get(), memory.data(), memory.size(), static_cast<int>(bits(rights)));
-    if (made == nullptr) {
-      const int code = errno;
-      return error("register memory", code, {},
-                   code == ENOMEM ? "the limit of locked memory may be too low (ulimit -l)" : nullptr);
-    }
-    return region(detail::own(made, ibv_dereg_mr, handle(), std::move(kept)));
-  }
 };
 
 inline result<pd> context::make_pd() const {

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -142,13 +144,15 @@ struct qp_options {
 // How a queue pair is connected. The defaults suit nearly everybody.
 struct connect_options {
   access rights = access::remote_read | access::remote_write | access::remote_atomic;
-  std::uint8_t max_reads = 16;      // READs and atomics under way, in both directions; 16 or fewer
-  std::uint8_t min_rnr_timer = 12;  // 0.64 ms, IBTA table 46: the peer repeats a SEND that finds no receive
-  std::uint8_t timeout = 14;        // 4.096 us * 2^timeout until a repetition; 0: none
+  std::uint8_t max_reads = 16;       // this end's READs and atomics under way; the peer must allow them
+  std::uint8_t max_peer_reads = 16;  // the peer's READs and atomics under way
+  std::uint8_t min_rnr_timer = 12;   // 0.64 ms, IBTA table 46: the peer repeats a SEND that finds no receive
+  std::uint8_t timeout = 14;         // 4.096 us * 2^timeout until a repetition; 0: none
   std::uint8_t retries = 7;
   std::uint8_t rnr_retries = 7;  // 7: without end
   std::uint8_t traffic_class = 0;
   std::uint8_t service_level = 0;
+  std::optional<std::uint8_t> gid_index{};  // this end's address; default: one of the kind of the peer's
 };
 
 // A queue pair. post() may be called by one thread for sends and one for receives at a time.
@@ -170,6 +174,10 @@ class qp : public object<ibv_qp> {
   requires(sizeof...(Requests) != 0 &&
            (... && detail::is_recv<Requests>)) result<void> post(Requests... requests)
   const { return detail::post<ibv_recv_wr, detail::post_recv>(get(), requests...); }
+  // Posts sends of one kind as a chain: as many as the program likes, with one doorbell for each 16 of them.
+  template <class Request>
+  requires(detail::is_send<Request>) result<void> post_all(std::span<Request> requests)
+  const { return detail::post_all<ibv_send_wr, detail::post_send>(get(), requests); }
 
   // ---- connecting
 
@@ -206,17 +214,23 @@ class qp : public object<ibv_qp> {
     const ibv_gid there = peer.gid();
     const auto own = local_endpoint(&there);
     if (!own) return own.error();
-    const auto gid = detail::choose_gid(get()->context, port_, &there);
-    if (!gid) return gid.error();
+    std::uint8_t gid_index = 0;
+    if (options.gid_index) {
+      gid_index = *options.gid_index;
+    } else {
+      const auto gid = detail::choose_gid(get()->context, port_, &there);
+      if (!gid) return gid.error();
+      gid_index = static_cast<std::uint8_t>(gid->gid_index);
+    }
     ibv_qp_attr wanted{};
     wanted.qp_state = IBV_QPS_RTR;
     wanted.path_mtu = std::clamp(std::min(peer.mtu(), own->mtu()), IBV_MTU_256, IBV_MTU_4096);
     wanted.dest_qp_num = peer.qp_num();
     wanted.rq_psn = peer.psn();
-    wanted.max_dest_rd_atomic = options.max_reads;
+    wanted.max_dest_rd_atomic = options.max_peer_reads;
     wanted.min_rnr_timer = options.min_rnr_timer;
     wanted.ah_attr.grh.dgid = there;
-    wanted.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(gid->gid_index);
+    wanted.ah_attr.grh.sgid_index = gid_index;
     wanted.ah_attr.grh.hop_limit = 64;
     wanted.ah_attr.grh.traffic_class = options.traffic_class;
     wanted.ah_attr.is_global = 1;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -290,19 +292,43 @@ inline constexpr bool is_recv = false;
 template <std::size_t Pieces>
 inline constexpr bool is_recv<recv_request<Pieces>> = true;
 
+// Posts a chain, whose C structures lie one after the other.
+template <auto Post, class Queue, class Wr>
+result<void> post_chain(Queue* queue, Wr* first) {
+  Wr* bad = nullptr;
+  const int code = Post(queue, first, &bad);
+  if (code == 0) [[likely]]
+    return {};
+  const char* const hint = code == ENOMEM ? "the queue is full: take completions first" : nullptr;
+  const auto position = bad != nullptr ? static_cast<std::size_t>(bad - first) : 0;
+  return error("post a work request", code, {}, hint).at(position);
+}
+
 // Posts the requests as a chain to a queue: a queue pair or a shared receive queue.
 template <class Wr, auto Post, class Queue, class... Requests>
 result<void> post(Queue* queue, Requests&... requests) {
   std::array<Wr, sizeof...(Requests)> chain;
   std::size_t i = 0;
   (..., (requests.fill(chain[i], i + 1 < chain.size() ? &chain[i + 1] : nullptr), ++i));
-  Wr* bad = nullptr;
-  const int code = Post(queue, chain.data(), &bad);
-  if (code == 0) [[likely]]
-    return {};
-  const char* const hint = code == ENOMEM ? "the queue is full: take completions first" : nullptr;
-  const auto position = bad != nullptr ? static_cast<std::size_t>(bad - chain.data()) : 0;
-  return error("post a work request", code, {}, hint).at(position);
+  return post_chain<Post>(queue, chain.data());
+}
+
+// Posts requests as chains of at most kChain, since their C structures are on the stack.
+template <class Wr, auto Post, class Queue, class Request>
+result<void> post_all(Queue* queue, std::span<Request> requests) {
+  constexpr std::size_t kChain = 16;
+  std::array<Wr, kChain> chain;
+  for (std::size_t done = 0; done < requests.size();) {
+    const std::size_t count = std::min(kChain, requests.size() - done);
+    for (std::size_t i = 0; i < count; ++i)
+      requests[done + i].fill(chain[i], i + 1 < count ? &chain[i + 1] : nullptr);
+    if (auto posted = post_chain<Post>(queue, chain.data()); !posted) {
+      const error& reason = posted.error();
+      return reason.at(done + reason.position());
+    }
+    done += count;
+  }
+  return {};
 }
 
 inline int post_send(ibv_qp* queue, ibv_send_wr* first, ibv_send_wr** bad) {

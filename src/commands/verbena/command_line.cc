@@ -60,6 +60,7 @@ constexpr const char* kVerbenaExamples =
     "  rdma_server               Its other end\n"
     "  rdma_xclient              A message by RC or XRC\n"
     "  rdma_xserver              Its other end\n"
+    "  perf                      Latency and bandwidth, compatible with perftest: verbena perf ib_send_lat\n"
     "\n"
     "'verbena help COMMAND' tells more. Exit status: 0 done, 1 could not be done, 2 wrong usage.\n"
     "VERBENA_LOG=info (or debug) in the environment makes libraries and agent tell what they do.\n";

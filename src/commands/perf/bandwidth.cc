@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/perf/bandwidth.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "base/format.h"
+#include "commands/perf/clock.h"
+#include "commands/perf/completions.h"
+#include "commands/perf/phases.h"
+#include "commands/perf/rate_limit.h"
+
+namespace verbena::perf {
+namespace {
+
+constexpr std::size_t kBatch = 16;  // completions per poll, as in perftest
+constexpr std::chrono::seconds kPatience(60);
+constexpr std::uint64_t kAddend = 1, kSwap = 0;
+
+// Makes the requests of a test: the message with this number of a queue pair.
+class Requests {
+ public:
+  Requests(const Endpoint& endpoint, const Parameters& parameters, std::uint64_t size)
+      : endpoint_(endpoint),
+        size_(size),
+        length_(endpoint.layout().length(size)),
+        step_(endpoint.layout().step(size)),
+        is_inline_(endpoint.inlines(size) && (parameters.is(Verb::kSend) || parameters.is(Verb::kWrite))),
+        compares_(parameters.compares) {}
+
+  auto send(std::size_t index, std::uint64_t number) const {
+    auto request = verbena::send(from(index, number));
+    const Endpoint::Peer& peer = endpoint_.peer(index);
+    if (peer.address) request = request.to({*peer.address, peer.qp_num, peer.qkey});
+    return is_inline_ ? request.inlined() : request;
+  }
+  auto write(std::size_t index, std::uint64_t number) const {
+    const auto request = verbena::write(from(index, number), target(index, number));
+    return is_inline_ ? request.inlined() : request;
+  }
+  auto read(std::size_t index, std::uint64_t number) const {
+    return verbena::read(from(index, number), target(index, number));
+  }
+  auto atomic(std::size_t index, std::uint64_t number) const {
+    const verbena::slice before = from(index, number);
+    return compares_ ? verbena::compare_swap(before, target(index, number), 0, kSwap)
+                     : verbena::fetch_add(before, target(index, number), kAddend);
+  }
+
+ private:
+  std::uint64_t offset(std::uint64_t number) const { return length_ == 1 ? 0 : number % length_ * step_; }
+  verbena::slice from(std::size_t index, std::uint64_t number) const {
+    return endpoint_.send_buffer(index).part(offset(number), size_);
+  }
+  verbena::remote_slice target(std::size_t index, std::uint64_t number) const {
+    const Keys& peer = endpoint_.peer(index).keys;
+    return {peer.address + offset(number), size_, peer.rkey, 0};
+  }
+
+  const Endpoint& endpoint_;
+  const std::uint64_t size_;
+  const std::uint64_t length_;
+  const std::uint64_t step_;
+  const bool is_inline_;
+  const bool compares_;
+};
+
+// `Make` returns the request with a number of a queue pair.
+template <class Make>
+class BandwidthRun {
+ public:
+  BandwidthRun(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size, Make make)
+      : endpoint_(endpoint),
+        parameters_(parameters),
+        make_(std::move(make)),
+        phases_(parameters.duration, parameters.margin),
+        limit_(parameters, size),
+        total_(parameters.is_timed() ? 0 : parameters.iterations * endpoint.count()),
+        sends_(endpoint.count()),
+        receives_(endpoint.count()) {
+    const std::uint64_t initial =
+        parameters.uses_srq ? parameters.receive_depth / parameters.queue_pairs : parameters.receive_depth;
+    for (Received& each : receives_) each.posted = initial;
+    if (parameters.has_peak) {
+      times_.posted.resize(total_);
+      times_.completed.resize(total_);
+    }
+  }
+
+  BandwidthTimes run() {
+    const bool sends = parameters_.sends(), receives = parameters_.receives();
+    // The end that does not initiate begins with the first message that it receives.
+    if (parameters_.initiates() || !receives) begin();
+    while (sends ? wants_sends() || (receives && wants_receives()) : wants_receives()) {
+      bool is_busy = false;
+      if (sends && has_begun_) is_busy = post();
+      if (receives) is_busy |= take_receives();
+      if (sends) is_busy |= take_sends();
+      if (!is_busy && !wait(receives)) break;
+    }
+    finish();
+    return std::move(times_);
+  }
+
+ private:
+  struct Sent {
+    std::uint64_t posted = 0;
+    std::uint64_t completed = 0;
+  };
+  struct Received {
+    std::uint64_t posted = 0;
+  };
+
+  bool wants(std::uint64_t count) const {
+    return parameters_.is_timed() ? !phases_.is_over() : count < total_;
+  }
+  bool wants_sends() const { return wants(completed_); }
+  bool wants_receives() const { return wants(received_); }
+
+  void begin() {
+    if (has_begun_) return;
+    has_begun_ = true;
+    times_.began = ticks();
+    phases_.start();
+  }
+
+  void finish() {
+    times_.ended = ticks();
+    if (parameters_.is_timed()) {
+      times_.began = phases_.began();
+      times_.ended = phases_.ended();
+      times_.messages = counted_;
+    } else {
+      times_.messages = total_ != 0 && parameters_.receives() && !parameters_.sends() ? received_ : total_;
+    }
+  }
+
+  // Posts what the queues take. Returns whether it has posted anything.
+  bool post() {
+    const std::uint64_t before = posted_;
+    const std::uint32_t list = parameters_.list_length;
+    for (std::size_t i = 0; i < sends_.size(); ++i) {
+      Sent& pair = sends_[i];
+      if (!limit_.may_send()) continue;
+      while (wants_more(pair) && pair.posted - pair.completed + list <= parameters_.send_depth &&
+             limit_.may_send()) {
+        if (parameters_.has_peak) times_.posted[posted_] = ticks();
+        if (list == 1) {
+          endpoint_.pair(i).post(request(i, pair.posted)).value();
+        } else {
+          post_list(i, pair.posted);
+        }
+        pair.posted += list;
+        posted_ += list;
+        limit_.count(list);
+      }
+    }
+    return posted_ != before;
+  }
+  bool wants_more(const Sent& pair) const {
+    return parameters_.is_timed() ? !phases_.is_over() : pair.posted < parameters_.iterations;
+  }
+  auto request(std::size_t index, std::uint64_t number) const {
+    const auto made = make_(index, number).numbered(index);
+    const bool is_last = !parameters_.is_timed() && number + 1 == parameters_.iterations;
+    return number % parameters_.moderation == parameters_.moderation - 1 || is_last ? made.signaled(index)
+                                                                                    : made;
+  }
+  void post_list(std::size_t index, std::uint64_t number) {
+    list_.clear();
+    for (std::uint32_t k = 0; k < parameters_.list_length; ++k) list_.push_back(request(index, number + k));
+    endpoint_.pair(index).post_all(std::span(list_)).value();
+  }
+
+  bool take_sends() {
+    return take_completions<kBatch>(endpoint_.sends(), [&](const verbena::completion& one) {
+             Sent& pair = sends_[one.id()];
+             const std::uint64_t count =
+                 std::min<std::uint64_t>(parameters_.moderation, pair.posted - pair.completed);
+             pair.completed += count;
+             completed_ += count;
+             if (parameters_.has_peak) times_.completed[completed_ - 1] = ticks();
+             if (parameters_.is_timed() && phases_.counts()) counted_ += count;
+           }) != 0;
+  }
+
+  bool take_receives() {
+    return take_completions<kBatch>(endpoint_.receives(), [&](const verbena::completion& one) {
+             begin();
+             ++received_;
+             if (parameters_.is_timed() && phases_.counts()) ++counted_;
+             if (parameters_.verifies) endpoint_.verify_receive(one.id());
+             Received& pair = receives_[one.id()];
+             if (!parameters_.is_timed() && pair.posted >= parameters_.iterations) return;
+             endpoint_.post_receive(one.id());
+             ++pair.posted;
+           }) != 0;
+  }
+
+  // Nothing has happened: sleeps if the program should. Returns false if nothing has come for too long, as
+  // happens to UC and UD when messages were lost.
+  bool wait(bool receives) {
+    if (parameters_.sleeps) {
+      if (std::exchange(is_armed_, !is_armed_)) {
+        endpoint_.channel().wait().value();
+      } else {
+        endpoint_.sends().arm().value();
+        if (receives) endpoint_.receives().arm().value();
+      }
+      return true;
+    }
+    constexpr std::uint32_t kBetweenLooks = 1 << 20;
+    if (++idle_ % kBetweenLooks != 0 || parameters_.is_timed()) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (completed_ + received_ != progress_) {
+      progress_ = completed_ + received_;
+      progress_at_ = now;
+    }
+    if (!has_begun_ || now - progress_at_ < kPatience) return true;
+    verbena::print(stderr, " no message has come for {} seconds: {} of {} have\n", kPatience.count(),
+                   receives ? received_ : completed_, total_);
+    return false;
+  }
+
+  Endpoint& endpoint_;
+  const Parameters& parameters_;
+  const Make make_;
+  Phases phases_;
+  RateLimit limit_;
+  const std::uint64_t total_;  // messages of all queue pairs; 0 if the duration is fixed
+  std::vector<Sent> sends_;
+  std::vector<Received> receives_;
+  std::vector<decltype(std::declval<Make>()(0, 0))> list_;
+  std::uint64_t posted_ = 0, completed_ = 0, received_ = 0;
+  std::uint64_t counted_ = 0;  // messages of the part of a duration that counts
+  bool has_begun_ = false;
+  bool is_armed_ = false;
+  std::uint32_t idle_ = 0;
+  std::uint64_t progress_ = 0;
+  std::chrono::steady_clock::time_point progress_at_ = std::chrono::steady_clock::now();
+  BandwidthTimes times_;
+};
+
+// Calls `use` with a function that makes the requests of the test.
+template <class Use>
+auto with_requests(const Endpoint& endpoint, const Parameters& parameters, std::uint64_t size,
+                   const Use& use) {
+  const Requests requests(endpoint, parameters, size);
+  switch (parameters.test.verb) {
+    case Verb::kWrite:
+      return use([&](std::size_t i, std::uint64_t n) { return requests.write(i, n); });
+    case Verb::kRead:
+      return use([&](std::size_t i, std::uint64_t n) { return requests.read(i, n); });
+    case Verb::kAtomic:
+      return use([&](std::size_t i, std::uint64_t n) { return requests.atomic(i, n); });
+    default:
+      return use([&](std::size_t i, std::uint64_t n) { return requests.send(i, n); });
+  }
+}
+
+}  // namespace
+
+BandwidthTimes measure_bandwidth(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size) {
+  return with_requests(endpoint, parameters, size, [&](auto make) {
+    return BandwidthRun<decltype(make)>(endpoint, parameters, size, make).run();
+  });
+}
+
+void warm_up(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size) {
+  with_requests(endpoint, parameters, size, [&](auto make) {
+    for (std::size_t i = 0; i < endpoint.count(); ++i) {
+      for (std::uint32_t k = 0; k < parameters.send_depth; ++k)
+        endpoint.pair(i).post(make(i, k).signaled(i)).value();
+      std::size_t done = 0;
+      while (done < parameters.send_depth)
+        done += take_completions<kBatch>(endpoint.sends(), [](const verbena::completion&) {});
+    }
+  });
+}
+
+}  // namespace verbena::perf

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/perf/json_report.h"
+
+#include <cstdio>
+
+#include "commands/perf/details.h"
+
+namespace verbena::perf {
+
+void JsonReport::begin(const Device& device, ibv_mtu mtu, const Keys& peer) {
+  const Parameters& p = parameters_;
+  object_ = {
+      {"test", p.test.name},
+      {"role", p.is_client() ? "client" : "server"},
+      {"device", device.context.name()},
+      {"gid", verbena::to_string(device.gid.gid)},
+      {"peer_gid", verbena::to_string(peer.gid)},
+      {"connection", name_of(p.transport)},
+      {"mtu", bytes_of(mtu)},
+      {"queue_pairs", p.queue_pairs},
+      {"send_depth", p.send_depth},
+      {"receive_depth", p.receive_depth},
+      {"moderation", p.moderation},
+      {"list_length", p.list_length},
+      {"bidirectional", p.is_bidirectional},
+      {"events", p.sleeps},
+      {"duration", p.duration},
+  };
+}
+
+void JsonReport::add(const LatencyFigures& figures) {
+  if (!parameters_.json) return;
+  nlohmann::ordered_json row = {{"bytes", figures.size},
+                                {"iterations", figures.iterations},
+                                {"unit", parameters_.in_cycles ? "cycles" : "usec"},
+                                {"average", figures.average}};
+  if (parameters_.is_timed()) {
+    row["per_second"] = figures.per_second;
+  } else {
+    row["min"] = figures.least;
+    row["max"] = figures.sorted.back();
+    row["typical"] = figures.typical;
+    row["stdev"] = figures.deviation;
+  }
+  for (const Percentile& each : kPercentiles) row[each.name] = percentile(figures, each.part);
+  row["processor_usec_per_message"] = figures.processor_time;
+  row["parts"] = figures.parts;
+  nlohmann::ordered_json buckets = nlohmann::ordered_json::array();
+  figures.histogram.for_each([&](std::uint64_t, std::uint64_t upper, std::uint64_t count) {
+    buckets.push_back({static_cast<double>(upper) / figures.unit, count});
+  });
+  row["histogram"] = std::move(buckets);
+  results_.push_back(std::move(row));
+}
+
+void JsonReport::add(const BandwidthFigures& figures) {
+  if (!parameters_.json) return;
+  results_.push_back({{"bytes", figures.size},
+                      {"iterations", figures.iterations},
+                      {"unit", parameters_.unit == Unit::kMebibytes ? "MiB/s" : "Gb/s"},
+                      {"peak", figures.peak},
+                      {"average", figures.average},
+                      {"million_messages_per_second", figures.rate},
+                      {"processor_usec_per_message", figures.processor_time},
+                      {"parts", figures.parts}});
+}
+
+void JsonReport::print() const {
+  if (!parameters_.json) return;
+  nlohmann::ordered_json whole = object_;
+  whole["results"] = results_;
+  std::puts(whole.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+}
+
+}  // namespace verbena::perf

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <verbena/verbs.hpp>
+
+#include "commands/perf/parameters.h"
+
+namespace verbena::perf {
+
+// Makes the memory of a test and registers it: pages of this process, huge pages, or a part of a file.
+verbena::region register_buffer(const verbena::pd& domain, std::uint64_t size, verbena::access rights,
+                                const Parameters& parameters);
+
+}  // namespace verbena::perf

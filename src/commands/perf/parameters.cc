@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/perf/parameters.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace verbena::perf {
+namespace {
+
+constexpr std::array kTests{
+    Test{"ib_send_lat", Verb::kSend, Measure::kLatency},
+    Test{"ib_send_bw", Verb::kSend, Measure::kBandwidth},
+    Test{"ib_write_lat", Verb::kWrite, Measure::kLatency},
+    Test{"ib_write_bw", Verb::kWrite, Measure::kBandwidth},
+    Test{"ib_read_lat", Verb::kRead, Measure::kLatency},
+    Test{"ib_read_bw", Verb::kRead, Measure::kBandwidth},
+    Test{"ib_atomic_lat", Verb::kAtomic, Measure::kLatency},
+    Test{"ib_atomic_bw", Verb::kAtomic, Measure::kBandwidth},
+};
+
+constexpr std::uint64_t kLargestSize = 8 << 20;  // of --all
+constexpr std::uint64_t kAtomicSize = 8;
+constexpr std::uint32_t kReceives = 512;
+constexpr std::uint32_t kMaxUnreliableReceives = 16000;
+// Larger messages complete one by one: a completion for many of them would make the figures coarse.
+constexpr std::uint64_t kLargestModerated = 8192;
+constexpr std::uint64_t kMaxWithPeak = 20000;
+
+void require(bool holds, const char* sentence) {
+  if (!holds) throw std::invalid_argument(sentence);
+}
+
+}  // namespace
+
+std::span<const Test> all_tests() {
+  return kTests;
+}
+
+const Test* find_test(std::string_view name) {
+  const auto found =
+      std::find_if(kTests.begin(), kTests.end(), [&](const Test& each) { return name == each.name; });
+  return found != kTests.end() ? &*found : nullptr;
+}
+
+Parameters::Parameters(const Test& chosen)
+    : test(chosen),
+      size(chosen.verb == Verb::kAtomic ? kAtomicSize
+           : is_latency()               ? 2
+                                        : 65536),
+      iterations(chosen.verb == Verb::kWrite && !is_latency() ? 5000 : 1000),
+      send_depth(is_latency() ? 1 : 128),
+      receive_depth(chosen.verb == Verb::kSend ? kReceives : 1) {}
+
+void Parameters::settle() {
+  require(transport == verbena::rc || is(Verb::kSend) || (transport == verbena::uc && is(Verb::kWrite)),
+          "-c: UC has SEND and WRITE, UD has only SEND");
+  require(!is(Verb::kAtomic) || (size == kAtomicSize && extent != Extent::kAllSizes),
+          "-s, -a: atomics have eight bytes");
+  require(!is_latency() || list_length == 1, "-l: only bandwidth tests post lists");
+  require(!is_latency() || queue_pairs == 1, "-q: latency tests have one queue pair");
+  require(!is_latency() || !is_bidirectional, "-b: only bandwidth tests are bidirectional");
+  require(!uses_srq || is(Verb::kSend), "--use-srq: only SEND takes receives");
+  require(!uses_srq || queue_pairs <= receive_depth,
+          "-r: a shared queue needs a receive for each queue pair");
+  require(!sleeps || !is(Verb::kWrite), "-e: the target of a WRITE has no events");
+  require(!uses_cm || transport != verbena::uc, "-R: librdmacm connects RC and UD");
+  require(!type_of_service || uses_cm, "-T: only with -R");
+  require(extent != Extent::kForever || !is_latency(), "--run_infinitely: only for bandwidth tests");
+  require(extent != Extent::kForever || !(is_bidirectional && is(Verb::kSend)),
+          "--run_infinitely: not for SEND in both directions");
+  require(rate_limit == 0 || (!is_latency() && !is(Verb::kAtomic) && !(is_bidirectional && is(Verb::kSend))),
+          "--rate_limit: only for SEND, WRITE and READ bandwidth, in one direction");
+  require(latency_gap == 0 || is_latency(), "--latency_gap: only for latency tests");
+
+  require(!verifies || (transport == verbena::rc && !uses_srq),
+          "--verify: only over RC, without a shared receive queue");
+  require(!verifies || (!is_timed() && !warms_up), "--verify: not with -D or --perform_warm_up");
+
+  if (extent == Extent::kForever && duration == 0) duration = 5;
+  if (is_timed()) {
+    require(!sleeps, "-D: not together with -e");
+    require(extent != Extent::kAllSizes, "-D: not together with -a");
+    if (margin < 0) margin = duration / 4;
+    require(duration > 2 * margin, "-f: the margins are longer than the duration");
+    has_peak = false;
+  } else {
+    const auto limit = [&](std::uint32_t depth) {
+      return static_cast<std::uint32_t>(std::min<std::uint64_t>(depth, iterations));
+    };
+    send_depth = limit(send_depth);
+    if (is(Verb::kSend)) {
+      if (transport != verbena::rc && receive_depth == kReceives) receive_depth = kMaxUnreliableReceives;
+      receive_depth = limit(receive_depth);
+    }
+    require(iterations % list_length == 0, "-n: not a multiple of the list's length");
+    if (iterations > kMaxWithPeak) has_peak = false;
+  }
+  if (is(Verb::kSend) && !initiates() && !is_bidirectional) has_peak = false;
+  if (is_latency()) has_peak = false;
+
+  if (size > kLargestModerated && !is_datagram() && extent != Extent::kAllSizes && !sleeps && !has_moderation)
+    moderation = 1;
+  moderation = std::min(moderation, send_depth);
+  if (list_length > 1) {
+    require(list_length <= send_depth, "-l: longer than the send queue (-t)");
+    if (!has_moderation) moderation = list_length;
+    require(list_length % moderation == 0, "-Q: the list's length is not a multiple of it");
+  }
+  if (extent == Extent::kAllSizes) size = kLargestSize;
+  // As in perftest: an odd number of receives is rounded up.
+  if (is(Verb::kSend) && extent == Extent::kOneSize) receive_depth += receive_depth % 2;
+  if (burst == 0) burst = send_depth;
+  exchanges_by_cm = exchanges_by_cm || uses_cm;
+}
+
+const char* name_of(Verb verb) {
+  constexpr std::array kNames{"Send", "RDMA_Write", "RDMA_Read", "Atomic"};
+  return kNames[static_cast<std::size_t>(verb)];
+}
+
+const char* name_of(verbena::transport transport) {
+  return transport == verbena::rc ? "RC" : transport == verbena::uc ? "UC" : "UD";
+}
+
+}  // namespace verbena::perf

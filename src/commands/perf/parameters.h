@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <verbena/verbs.hpp>
+
+// The settings of a test: what the command line asks for, and what follows from it.
+namespace verbena::perf {
+
+enum class Verb : std::uint8_t { kSend, kWrite, kRead, kAtomic };
+enum class Measure : std::uint8_t { kLatency, kBandwidth };
+
+// A test of perftest, which is chosen by its name.
+struct Test {
+  const char* name;
+  Verb verb;
+  Measure measure;
+};
+std::span<const Test> all_tests();
+// Returns the test with this name, or nullptr.
+const Test* find_test(std::string_view name);
+
+// Which sizes and how long a test runs.
+enum class Extent : std::uint8_t { kOneSize, kAllSizes, kForever };
+enum class Unit : std::uint8_t { kMebibytes, kGigabits };
+// The form of the output: tables, or one figure for scripts.
+enum class Output : std::uint8_t { kTables, kBandwidth, kMessageRate, kLatency };
+enum class RateUnit : std::uint8_t { kMebibytes, kGigabits, kMessages };
+
+struct Parameters {
+  explicit Parameters(const Test& chosen);
+
+  Test test;
+  std::string server;  // empty: this end is the server
+  std::uint16_t port = 18515;
+  std::string source_address;
+  bool exchanges_versions = true;
+  bool uses_cm = false;  // the queue pairs are connected by librdmacm
+  bool exchanges_by_cm = false;
+
+  std::string device;
+  std::uint8_t device_port = 1;
+  std::optional<std::uint8_t> gid_index;
+  bool wants_ipv6 = false;
+  int mtu = 0;  // bytes; 0: that of the port
+
+  verbena::transport transport = verbena::rc;
+  bool uses_srq = false;
+  bool compares = false;  // atomics: compare and swap instead of fetch and add
+  std::uint64_t size;
+  bool has_size = false;
+  std::uint64_t iterations;
+  int duration = 0;  // seconds; 0: `iterations` messages
+  int margin = -1;   // seconds at the beginning and the end of `duration` that do not count
+  Extent extent = Extent::kOneSize;
+  bool is_bidirectional = false;
+  bool is_reversed = false;
+  bool sleeps = false;  // waits for events instead of polling
+  bool warms_up = false;
+
+  std::uint32_t queue_pairs = 1;
+  std::uint32_t send_depth;
+  std::uint32_t receive_depth;
+  std::uint32_t moderation = 100;  // messages per completion
+  bool has_moderation = false;
+  std::uint32_t list_length = 1;  // requests that are posted together
+  std::optional<std::uint32_t> inline_size;
+  int reads = 0;  // READs and atomics under way; 0: what the device allows
+
+  std::uint8_t timeout = 14;
+  std::uint8_t retries = 7;
+  std::uint8_t service_level = 0;
+  std::uint8_t traffic_class = 0;
+  std::optional<std::uint8_t> type_of_service;
+  std::uint16_t destination_lid = 0;
+  bool has_region_per_pair = false;
+  bool uses_huge_pages = false;
+  bool on_demand = false;
+  std::string mapped_file;
+  std::uint64_t mapped_offset = 0;
+  int wait_before_end = 0;  // seconds
+
+  double rate_limit = 0;  // 0: none
+  RateUnit rate_unit = RateUnit::kGigabits;
+  std::uint32_t burst = 0;
+  int latency_gap = 0;  // microseconds between messages
+
+  Unit unit = Unit::kMebibytes;
+  Output output = Output::kTables;
+  bool has_peak = true;
+  bool shows_both = false;
+  bool shows_processor = false;
+  bool in_cycles = false;
+  bool shows_samples = false;
+  bool shows_sorted_samples = false;
+  double least_bandwidth = 0;
+  double least_rate = 0;
+  std::string json_file;  // perftest's own report; empty: none
+  bool json = false;      // one object on standard output
+  bool shows_details = false;
+  bool verifies = false;
+
+  bool is_client() const { return !server.empty(); }
+  // Whether this end begins: it sends the first message, or all of them.
+  bool initiates() const { return is_client() != is_reversed; }
+  bool is(Verb verb) const { return test.verb == verb; }
+  bool is_latency() const { return test.measure == Measure::kLatency; }
+  bool is_timed() const { return duration != 0; }
+  // Whether this end posts requests, and whether it posts receives.
+  bool sends() const { return initiates() || is_bidirectional || is_latency(); }
+  bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }
+  // Whether percentiles and the like are needed in a test of fixed duration, which costs a clock per message.
+  bool wants_details() const { return json || shows_details; }
+  bool is_datagram() const { return transport == verbena::ud; }
+
+  // Derives the settings that depend on others. Throws std::invalid_argument if they contradict each other.
+  void settle();
+};
+
+// Names as perftest prints them.
+const char* name_of(Verb verb);
+const char* name_of(verbena::transport transport);
+
+}  // namespace verbena::perf

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "commands/perf/device.h"
+#include "commands/perf/endpoint.h"
+#include "commands/perf/exchange.h"
+#include "commands/perf/figures.h"
+#include "commands/perf/parameters.h"
+
+// Prints tables in perftest's form: scripts that read perftest's tables read these, too.
+namespace verbena::perf {
+
+// Calculates the part of the processors' time that was busy between start() and stop() (--cpu_util), and the
+// processor time of this process.
+class ProcessorUse {
+ public:
+  void start() { began_ = now(); }
+  void stop() { ended_ = now(); }
+  double percent() const;
+  double microseconds_of_this_process() const { return (ended_.own - began_.own) * 1e6; }
+
+ private:
+  struct Times {
+    std::uint64_t busy = 0;
+    std::uint64_t idle = 0;
+    double own = 0;  // seconds
+  };
+  static Times now();
+  Times began_;
+  Times ended_;
+};
+
+class Report {
+ public:
+  explicit Report(const Parameters& parameters) : parameters_(parameters) {}
+
+  void waiting() const;
+  void settings(const Device& device, ibv_mtu mtu, std::uint32_t inline_size) const;
+  void address(const Keys& keys, bool is_local) const;
+  void heading() const;
+  void row(const LatencyFigures& figures, const ProcessorUse& processor) const;
+  void row(const BandwidthFigures& figures, const ProcessorUse& processor) const;
+  // With --report-both: both directions of a bidirectional test.
+  void directions(const BandwidthFigures& own, const BandwidthFigures& peer,
+                  const ProcessorUse& processor) const;
+  void line() const;
+
+ private:
+  bool is_full() const { return parameters_.output == Output::kTables && !parameters_.json; }
+  void end_row(const ProcessorUse& processor) const;
+  void samples(const LatencyFigures& figures) const;
+
+  const Parameters& parameters_;
+};
+
+}  // namespace verbena::perf

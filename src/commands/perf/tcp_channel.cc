@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "base/unique_fd.h"
+#include "commands/perf/exchange.h"
+
+namespace verbena::perf {
+namespace {
+
+[[noreturn]] void fail(const std::string& what, const std::string& why) {
+  throw std::runtime_error(verbena::format("{}: {}", what, why));
+}
+
+class TcpChannel final : public Channel {
+ public:
+  explicit TcpChannel(UniqueFd connection) : connection_(std::move(connection)) {}
+
+  void write(std::span<const char> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t count = ::send(connection_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail("cannot write to the peer", std::strerror(errno));
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  void read(std::span<char> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t count = ::recv(connection_.get(), bytes.data(), bytes.size(), 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail("cannot read from the peer", std::strerror(errno));
+      if (count == 0) fail("cannot read from the peer", "it has ended the connection");
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  void write(const Keys& keys) override { write(std::span<const char>(write_keys(keys))); }
+  Keys read_keys() override {
+    std::array<char, kKeysLength> text{};
+    read(text);
+    const auto keys = perf::read_keys(text);
+    if (!keys) fail("cannot read from the peer", "it has sent something else than the keys of a queue pair");
+    return *keys;
+  }
+  void end() override { write(std::span<const char>("done")); }
+
+ private:
+  UniqueFd connection_;
+};
+
+struct FreeAddresses {
+  void operator()(addrinfo* all) const { ::freeaddrinfo(all); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+// Looks up a name, or all of this host's addresses if it is empty.
+Addresses look_up(const std::string& name, std::uint16_t port, bool passive) {
+  addrinfo hints{};
+  hints.ai_family = name.empty() ? AF_INET : AF_UNSPEC;  // a server listens where perftest's clients connect
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = passive ? AI_PASSIVE : 0;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(port);
+  const int code = ::getaddrinfo(name.empty() ? nullptr : name.c_str(), service.c_str(), &hints, &found);
+  if (code != 0) fail(verbena::format("cannot find '{}'", name), ::gai_strerror(code));
+  return Addresses(found);
+}
+
+UniqueFd make_socket(const addrinfo& address) {
+  return UniqueFd(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
+}
+
+UniqueFd connect(const Parameters& parameters) {
+  const Addresses all = look_up(parameters.server, parameters.port, false);
+  int reason = 0;
+  for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
+    UniqueFd made = make_socket(*each);
+    if (!parameters.source_address.empty()) {
+      const Addresses own = look_up(parameters.source_address, 0, true);
+      if (::bind(made.get(), own->ai_addr, own->ai_addrlen) != 0)
+        fail("cannot use " + parameters.source_address, std::strerror(errno));
+    }
+    if (made && ::connect(made.get(), each->ai_addr, each->ai_addrlen) == 0) return made;
+    reason = errno;
+  }
+  fail(verbena::format("Couldn't connect to {}:{}", parameters.server, parameters.port),
+       std::strerror(reason));
+}
+
+UniqueFd accept(const Parameters& parameters) {
+  const Addresses all = look_up(parameters.source_address, parameters.port, true);
+  int reason = 0;
+  for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
+    const UniqueFd listener = make_socket(*each);
+    const int yes = 1;
+    ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (::bind(listener.get(), each->ai_addr, each->ai_addrlen) == 0 && ::listen(listener.get(), 1) == 0) {
+      UniqueFd made(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (made) return made;
+    }
+    reason = errno;
+  }
+  fail(verbena::format("Couldn't listen to port {}", parameters.port), std::strerror(reason));
+}
+
+}  // namespace
+
+std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters) {
+  return std::make_unique<TcpChannel>(parameters.is_client() ? connect(parameters) : accept(parameters));
+}
+
+}  // namespace verbena::perf

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `verbena perf` against Debian's perftest in both roles: each test and option, by shared memory and by wire. Both ends must
+end well, print the same tables, and agree on the figures.
+
+    run_perf.py --build build/release
+    run_perf.py --build build/release --test ib_send_bw --route wire
+    run_perf.py --build build/release --figures 5      the figures of ours beside Debian's, five runs of each by turns
+"""
+
+import json
+import re
+import statistics
+import sys
+
+import harness
+import own_programs
+
+LATENCY = ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat")
+BANDWIDTH = ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw")
+PAIRS = ("od", "do", "oo")
+MEBIBYTE = 1048576
+
+# Options for both ends. The first line of a test is also run by wire.
+LINES = {
+    "ib_send_lat": ["", "-c UC", "-c UD -s 1024", "-s 1", "-s 4K -n 100", "-a -n 50", "-c UD -a -n 50", "-e", "-D 2 -f 0", "-Q 4", "-r 16",
+                    "--use-srq", "-m 256 -s 1000", "-I 64", "--latency_gap=10 -n 100", "-u 16 -S 2", "--ipv6", "-R", "-z", "-R -c UD -s 512"],
+    "ib_write_lat": ["", "-R", "-c UC", "-s 1", "-a -n 50", "-D 2 -f 0", "-m 512 -s 1000", "-I 64"],
+    "ib_read_lat": ["", "-z", "-s 64", "-a -n 50", "-e", "-D 2 -f 0", "-o 1"],
+    "ib_atomic_lat": ["", "-R", "-A CMP_AND_SWAP", "-e", "-D 2 -f 0"],
+    "ib_send_bw": ["", "-c UC -s 2048", "-c UD -s 1024", "-a -n 100", "-b", "-b -a -n 50", "-b -c UC -s 1000", "-q 4", "-b -q 3", "-e", "-D 2 -f 0",
+                   "-b -D 2 -f 0", "-Q 10 -s 64", "-l 10 -s 64", "-l 40 -Q 20 -n 400", "-N", "-n 30000 -s 16", "-r 16 -t 16", "--use-srq -q 2",
+                   "--report_gbits", "--report_gbits -s 2 -n 100", "-I 64 -s 64", "-s 1M -n 20", "--mr_per_qp -q 2", "--reversed", "-R -b -q 3",
+                   "-R -c UD -s 512"],
+    "ib_write_bw": ["", "-c UC -s 2048", "-a -n 100", "-b", "-b -a -n 50", "-q 4", "-b -q 3", "-D 2 -f 0", "-b -D 2 -f 0", "-Q 10 -s 64",
+                    "-l 10 -s 64", "-N", "--perform_warm_up", "-s 2", "--mr_per_qp -q 2", "-b --report-both", "--reversed",
+                    "--rate_limit=1 --rate_limit_type=SW -n 200"],
+    "ib_read_bw": ["", "-R -q 2", "-a -n 100", "-b", "-q 4", "-e", "-D 2 -f 0", "-o 1", "-l 10 -s 64", "-s 2"],
+    "ib_atomic_bw": ["", "-A CMP_AND_SWAP", "-b", "-q 4", "-D 2 -f 0", "-o 4", "-l 10"],
+}
+
+
+class Ended:
+    """A finished end: its tables as rows of numbers, and the labels of the lines before them."""
+
+    def __init__(self, run):
+        self.run = run
+        self.rows, self.labels = [], []
+        for line in run.stdout.splitlines():
+            if re.match(r" \d", line):
+                self.rows.append([float(word) for word in line.split()])
+            elif match := re.match(r" ?([#\w][^:]*?) *[:\[]", line):
+                self.labels.append(match.group(1).strip())
+
+    def good(self):
+        return self.run.status == 0
+
+
+def start(host, side, test, words, environment):
+    name, words = (test, words) if side == "d" else ("perf", [test, *words])
+    return own_programs.Run(host, side, name, words, environment=environment)
+
+
+def pair(server, client, sides, test, words, environment):
+    port = server.hosts.port()
+    serving = start(server, sides[0], test, ["-p", port, *words], environment)
+    by_cm = {"-R", "-z"}.intersection(words)  # librdmacm's listeners are no sockets, and clients try again
+    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 1 if by_cm else 20)
+    calling = start(client, sides[1], test, ["-p", port, *words, server.ipv4], environment)
+    calling.finish(200 if "-a" in words else 60)
+    serving.finish(10 if calling.status == 0 else 2)
+    return Ended(serving), Ended(calling)
+
+
+def sizes(test, words):
+    """The sizes that a test must have measured, or None if any are right."""
+    if "-a" not in words:
+        return None
+    last = 10 if "UD" in words else 23
+    return [2**power for power in range(1, last + 1)]
+
+
+def wrong_rows(test, words, ended):
+    measuring = ended[1] if "--reversed" not in words or "_lat" in test else ended[0]
+    if not measuring.rows:
+        return "no figures"
+    wanted = sizes(test, words)
+    if wanted and [row[0] for row in measuring.rows] != wanted:
+        return f"sizes {[row[0] for row in measuring.rows]}"
+    for row in measuring.rows:
+        if any(figure < 0 for figure in row) or row[1] == 0:
+            return f"figures {row}"
+    if test.endswith("_bw"):
+        return wrong_bandwidth(test, words, measuring, ended)
+    for row in measuring.rows:
+        if len(row) == 9 and not row[2] <= row[4] <= row[7] <= row[8] <= row[3]:
+            return f"latencies {row}"
+    return None
+
+
+def wrong_bandwidth(test, words, measuring, ended):
+    unit = 125000000 if "--report_gbits" in words else MEBIBYTE
+    for row in measuring.rows:
+        size, _, _, average, rate = row[:5]
+        if abs(size * rate * 1e6 / unit - average) > max(0.02 * average, 0.02):
+            return f"bandwidth {average} with {rate} million messages of {size} bytes"
+    # Both ends of a one-sided test print the client's figures. With -b and -D each counts its own messages.
+    counts_own = "-b" in words and "-D" in words
+    if test != "ib_send_bw" and "-a" not in words and not counts_own and ended[0].rows != ended[1].rows:
+        return f"the ends differ: {ended[0].rows}, {ended[1].rows}"
+    return None
+
+
+def wrong(test, words, sides, ended, labels):
+    problem = None
+    if not all(each.good() for each in ended):
+        problem = "a bad end"
+    else:
+        problem = wrong_rows(test, words, ended)
+    for each, side, expected in zip(ended, sides, labels or (None, None)):
+        if not problem and side == "o" and expected is not None and each.labels != expected:
+            problem = f"other lines: {set(expected) ^ set(each.labels)}"
+    return f"{problem}\n" + "\n".join(each.run.report() for each in ended) if problem else None
+
+
+def check(judge, server, client, test, line, route, with_labels):
+    words, environment = line.split(), harness.ROUTES[route]
+    where = f"on {'one host' if server is client else 'two hosts'} by {route}"
+    expected = None
+    if with_labels:  # Debian's with itself prints the lines that ours must print
+        both = pair(server, client, "dd", test, words, environment)
+        expected = tuple(each.labels for each in both)
+    for sides in PAIRS:
+        ended = pair(server, client, sides, test, words, environment)
+        judge.say(f"{test} {line} {sides} {where}", wrong(test, words, sides, ended, expected))
+
+
+def check_json(judge, host):
+    for test in LATENCY + BANDWIDTH:
+        for words in ([], ["-D", "2", "-f", "0"]):
+            ended = pair(host, host, "oo", test, ["--json", *words], {})
+            try:
+                report = json.loads(ended[1].run.stdout)
+                result = report["results"][0]
+                good = report["test"] == test and result["average"] > 0 and result["processor_usec_per_message"] > 0
+                if test.endswith("_lat"):
+                    steps = [result[f"p{each}"] for each in ("50", "90", "99", "99.9", "99.99", "99.999")]
+                    good = good and steps == sorted(steps) and sum(count for _, count in result["histogram"]) > 0
+            except (ValueError, KeyError, IndexError):
+                good = False
+            judge.say(f"{test} --json {' '.join(words)}", None if good and ended[1].good() else ended[1].run.report())
+
+
+def check_verify(judge, host):
+    """Good data passes --verify. Data of a peer without the option does not."""
+    lines = {"ib_send_lat": "-n 500", "ib_write_lat": "-a -n 5", "ib_read_lat": "-s 5000 -n 50", "ib_atomic_lat": "", "ib_send_bw": "-b -q 2 -s 300",
+             "ib_write_bw": "-b -q 2 -s 300", "ib_read_bw": "-a -n 20", "ib_atomic_bw": "-q 3"}
+    for test, line in lines.items():
+        ended = pair(host, host, "oo", test, ["--verify", *line.split()], {})
+        judge.say(f"{test} {line} --verify", None if all(each.good() for each in ended) else "\n".join(each.run.report() for each in ended))
+    port = host.hosts.port()
+    serving = start(host, "o", "ib_send_bw", ["-p", port, "--verify"], {})
+    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    calling = start(host, "o", "ib_send_bw", ["-p", port, host.ipv4], {})
+    serving.finish(30)
+    calling.finish(30)
+    judge.say("--verify finds other data", None if serving.status == 1 and "--verify: message of queue pair 0" in serving.stderr else serving.report())
+
+
+def check_refusals(judge, host):
+    for words in (["ib_nosuch"], [], ["ib_read_bw", "-c", "UD"], ["ib_send_bw", "-O"], ["ib_send_lat", "-n", "x"], ["ib_send_lat", "-d", "nosuch"],
+                  ["ib_send_lat", "-x", "200"], ["ib_send_lat", "127.0.0.1", "-p", "1"]):
+        run = own_programs.run(host, "o", "perf", words, seconds=20)
+        judge.say(f"perf {' '.join(words)} is refused", None if run.status == 1 and run.stderr and not run.stdout else run.report())
+
+
+def figure(ended, test):
+    row = ended[1].rows[-1]
+    return row[4] if test.endswith("_lat") else row[3]  # typical latency, average bandwidth
+
+
+def show_figures(host, route, repeat, tests):
+    """Prints the medians of ours and of Debian's, which run by turns."""
+    environment = harness.ROUTES[route]
+    print(f"{'by ' + route:16}{'Debian':>12}{'ours':>12}")
+    for test in tests:
+        words = ["-n", "20000"] if test.endswith("_lat") else ["-n", "5000"]
+        found = {sides: [] for sides in ("dd", "oo")}
+        for _ in range(repeat):
+            for sides, figures in found.items():
+                ended = pair(host, host, sides, test, words, environment)
+                if ended[1].rows:
+                    figures.append(figure(ended, test))
+        theirs, ours = (statistics.median(figures) for figures in found.values())
+        print(f"{test:16}{theirs:12.2f}{ours:12.2f}  {(ours / theirs - 1) * 100:+5.1f} %", flush=True)
+
+
+def main():
+    parser = harness.parser(__doc__)
+    parser.add_argument("--test", choices=LINES, action="append", help="only this test; may be given again")
+    parser.add_argument("--figures", type=int, default=0, metavar="N", help="print figures of N runs each, and check nothing")
+    harness.add_route_option(parser)
+    harness.add_share_options(parser)
+    options = harness.begin(parser, "ip", "setpriv", *LINES)
+    tests = options.test or list(LINES)
+
+    judge = harness.Judge()
+    with harness.Hosts(options.build) as hosts:
+        host, other = hosts.two()
+        if options.figures:
+            show_figures(host, options.route, options.figures, tests)
+            return
+        for case in harness.share_of([harness.Shared(test, (test, line)) for test in tests for line in LINES[test]],
+                                     options.share, options.every):
+            test, line = case.case
+            check(judge, host, host, test, line, options.route, with_labels=line == LINES[test][0])
+            if line == LINES[test][0]:
+                check(judge, host, other, test, line, options.route, with_labels=False)
+        if not options.test:
+            check_json(judge, host)
+            check_verify(judge, host)
+            check_refusals(judge, host)
+    judge.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
