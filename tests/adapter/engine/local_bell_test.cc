@@ -179,19 +179,16 @@ TEST_F(LocalBell, ThatIsSilencedLeavesTheSocket) {
 
 class SlowSocket : public LocalBell {
  protected:
-  // Without credentials, so the other's user is unknown.
-  void open() {
-    line = std::move(*LocalLine::offer(std::move(our_end)));
-    EXPECT_GE(hear().size(), sizeof(Said));
-    const Said accept{.type = kAccept};
-    ASSERT_EQ(::send(other.get(), &accept, sizeof accept, 0), static_cast<ssize_t>(sizeof accept));
-    line->read_socket();
+  void SetUp() override {
+    if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+    we_offer();
+    they_answer_from_another_user();
     ASSERT_TRUE(line->is_open());
+    EXPECT_EQ(type_of(hear()), kHalf);
   }
 };
 
 TEST_F(SlowSocket, LosesTheLineThatRingsIt) {
-  open();
   for (int i = 0; i < 100; ++i) line->ring();
   EXPECT_TRUE(line->is_open());
   const Watches watches(other.get());
@@ -203,7 +200,6 @@ TEST_F(SlowSocket, LosesTheLineThatRingsIt) {
 }
 
 TEST_F(SlowSocket, LosesTheLineThatReadsFromIt) {
-  open();
   const Watches watches(other.get());
   int rings = 0;
   for (; rings < 100 && line->is_open(); ++rings) {
