@@ -175,9 +175,8 @@ TEST(EventLoop, QueuedTaskForWhichThereIsNoMemoryRunsAgain) {
 }
 
 TEST(UserTurns, PieceForWhichThereIsNoMemoryChangesNothing) {
-  UserTurns turns;
   TimePoint time{};
-  const auto clock = [&] { return time += UserTurns::kQuantum; };
+  UserTurns turns([&] { return time += UserTurns::kQuantum; });
   int runs = 0, added = 0;
   uid_t user = 0;
   const int calls = with_little_memory(
@@ -192,7 +191,7 @@ TEST(UserTurns, PieceForWhichThereIsNoMemoryChangesNothing) {
         }
       },
       [&] {
-        while (!turns.empty()) turns.run(std::chrono::hours(1), clock);
+        while (!turns.empty()) turns.run(std::chrono::hours(1));
         EXPECT_FALSE(turns.has(user++));
       });
   EXPECT_GT(calls, 3);
