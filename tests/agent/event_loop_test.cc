@@ -40,6 +40,10 @@ extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) n
   if (void* const memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
+// AddressSanitizer compares the kinds of new and delete, so all of this kind are replaced.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
