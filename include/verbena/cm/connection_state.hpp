@@ -283,6 +283,7 @@ class connection_state final : public cm_handler, public block_owner {
     if (done.status == IBV_WC_SUCCESS) {
       end(one, std::nullopt);
       flush();
+      return_credits();  // there may have been no room for that before
     } else if (done.status == IBV_WC_WR_FLUSH_ERR) {
       disconnect();  // by the peer, whose event may come after this
       end(one, failure_ ? *failure_ : error(one.tried, ENOTCONN, {}, "the connection has ended"));
