@@ -59,7 +59,8 @@ class state_handle {
   connection_state* state_ = nullptr;
 };
 
-// Waits in a list until the condition is true, unless it is true already. A wake-up implies that it is true.
+// Waits in a list for a wake-up, unless the condition is true already. Where a list serves several
+// conditions, the coroutine checks its own again.
 template <class IsReady>
 struct list_awaiter {
   list<waiter>& all;

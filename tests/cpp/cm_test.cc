@@ -11,8 +11,12 @@
 #include <gtest/gtest.h>
 #include <verbena/cm.hpp>
 
+#include "cpp/code_of.h"
+
 namespace verbena {
 namespace {
+
+using testing::code_of;
 
 using namespace std::chrono_literals;
 
@@ -39,16 +43,6 @@ class Connections : public ::testing::Test {
   }
   task<connection> connected(connection_options options = {}) {
     return connect(io_, address_of(listener_), options);
-  }
-  // Returns the errno of the failure, or 0.
-  template <class Awaited>
-  task<int> code_of(Awaited awaited) {
-    try {
-      co_await std::move(awaited);
-    } catch (const exception& thrown) {
-      co_return thrown.error().code();
-    }
-    co_return 0;
   }
 
   loop io_;

@@ -7,10 +7,11 @@ import itertools
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
+
+from installed import Installation, run
 
 BUILD = pathlib.Path(sys.argv.pop(1))
 CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
@@ -19,19 +20,12 @@ IN_NAMESPACE = ("ip link set lo up && ip link add one type veth peer name other 
                 "ip link set one up && ip link set other up && exec \"$@\"")
 
 
-def run(*command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 class InstalledApi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.top = pathlib.Path(cls.folder.name)
-        run("cmake", "--install", BUILD, "--component", "development", "--prefix", cls.top / "installed")
+        cls.installed = Installation(BUILD, cls.top)
 
     @classmethod
     def tearDownClass(cls):
@@ -41,16 +35,14 @@ class InstalledApi(unittest.TestCase):
         for compiler, standard in itertools.product(COMPILERS, (20, 23)):
             with self.subTest(compiler=compiler, standard=standard):
                 build = self.top / f"{compiler}-{standard}"
-                run("cmake", "-S", CONSUMER, "-B", build, f"-DCMAKE_PREFIX_PATH={self.top}/installed",
+                run("cmake", "-S", CONSUMER, "-B", build, f"-DCMAKE_PREFIX_PATH={self.installed.prefix}",
                     f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_CXX_STANDARD={standard}")
                 run("cmake", "--build", build)
                 if os.geteuid() == 0:
                     self.assertEqual(self.output_of(build / "consumer"), "hello\n")
 
     def test_is_found_by_pkg_config(self):
-        environment = os.environ | {"PKG_CONFIG_PATH": ":".join(map(str, self.top.glob("installed/**/pkgconfig")))}
-        flags = run("pkg-config", f"--define-variable=prefix={self.top}/installed", "--cflags", "--libs", "verbena",
-                    env=environment).split()
+        flags = run("pkg-config", "--cflags", "--libs", "verbena", env=self.installed.environment).split()
         self.assertIn("-libverbs", flags)
         run(COMPILERS[0], "-std=c++20", CONSUMER / "consumer.cc", "-o", self.top / "consumer", *flags)
 

@@ -8,25 +8,18 @@
 #include <verbena/async/join.hpp>
 #include <verbena/cm/multicast.hpp>
 
+#include "cpp/code_of.h"
+
 namespace verbena {
 namespace {
+
+using testing::code_of;
 
 constexpr const char* kGroup = "239.1.2.3";
 constexpr const char* kInterface = "127.0.0.1";
 
 class Multicast : public ::testing::Test {
  protected:
-  // Returns the errno of the failure, or 0.
-  template <class Awaited>
-  task<int> code_of(Awaited awaited) {
-    try {
-      co_await std::move(awaited);
-    } catch (const exception& thrown) {
-      co_return thrown.error().code();
-    }
-    co_return 0;
-  }
-
   loop io_;
 };
 

@@ -19,8 +19,12 @@
 #include <verbena/async/join.hpp>
 #include <verbena/rpc.hpp>
 
+#include "cpp/code_of.h"
+
 namespace verbena {
 namespace {
+
+using testing::code_of;
 
 using namespace std::chrono_literals;
 
@@ -65,15 +69,6 @@ class Rpc : public ::testing::Test {
   }
   task<rpc::client> connected(rpc::client_options options = {}) {
     return rpc::connect(io_, address_, options);
-  }
-  // Returns the errno of the failure, or 0.
-  task<int> code_of(rpc::pending_call call) {
-    try {
-      co_await call;
-    } catch (const exception& thrown) {
-      co_return thrown.error().code();
-    }
-    co_return 0;
   }
   template <class Work>
   void run(Work work) {
@@ -125,7 +120,7 @@ TEST_F(Rpc, RunsManyCallsAtOnce) {
 }
 
 TEST_F(Rpc, PassesFailuresOn) {
-  run([this](rpc::client& client) -> task<> {
+  run([](rpc::client& client) -> task<> {
     EXPECT_EQ(co_await code_of(client.call<"refuse">("no")), EPERM);
     EXPECT_EQ(co_await code_of(client.call<"throw">("broken")), EIO);
     EXPECT_EQ(co_await code_of(client.call<"unknown">("")), ENOSYS);
@@ -153,7 +148,7 @@ TEST_F(Rpc, MovesLargeDataByRendezvous) {
 TEST_F(Rpc, RefusesArgumentsThatAreTooLarge) {
   options_.max_arguments = 10'000;
   serve();
-  run([this](rpc::client& client) -> task<> {
+  run([](rpc::client& client) -> task<> {
     EXPECT_EQ(co_await code_of(client.call<"echo">(std::string(10'001, 'x'))), EMSGSIZE);
     EXPECT_EQ(co_await code_of(client.call<"echo">(std::string(10'000, 'x'))), 0);
   });

@@ -4,18 +4,16 @@
 the page shows. Each block begins with the name of its file; a command that ends with & runs on, and prints its lines at first.
 Needs root for a network namespace."""
 
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
-BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+import installed
+
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/tutorial.md"
-IN_NAMESPACE = "ip link set lo up && exec \"$@\""
 WARNINGS = "-Wall -Wextra -Wconversion -Wshadow -Werror"
 
 
@@ -39,16 +37,7 @@ class Tutorial(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.top = pathlib.Path(cls.folder.name)
-        subprocess.run(["cmake", "--install", BUILD, "--component", "development", "--prefix", cls.top / "installed"],
-                       check=True, capture_output=True)
-        # The installed file has the prefix of the build, which is another folder.
-        wrapper = cls.top / "bin/pkg-config"
-        wrapper.parent.mkdir()
-        wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("pkg-config")} --define-variable=prefix={cls.top}/installed "$@"\n',
-                           encoding="utf-8")
-        wrapper.chmod(0o755)
-        cls.environment = os.environ | {"PKG_CONFIG_PATH": ":".join(map(str, cls.top.glob("installed/**/pkgconfig"))),
-                                        "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+        cls.environment = installed.Installation(BUILD, cls.top).environment
         for block in blocks("cpp"):
             name = re.match(r"// (\S+)\n", block)
             if name:
@@ -61,7 +50,7 @@ class Tutorial(unittest.TestCase):
     def start(self, command):
         if command.startswith("g++ "):
             command = command.replace("g++ ", f"g++ {WARNINGS} ", 1)
-        elif os.geteuid() == 0:
+        else:
             command = f"{BUILD}/bin/verbena run {command}"
         return subprocess.Popen(["bash", "-o", "pipefail", "-c", command.removesuffix("&")], cwd=self.top, env=self.environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -70,7 +59,7 @@ class Tutorial(unittest.TestCase):
         running = []
         try:
             for command, lines in commands(block):
-                if os.geteuid() != 0 and not command.startswith("g++"):
+                if not IS_IN_NAMESPACE and not command.startswith("g++"):
                     continue
                 with self.subTest(command):
                     process = self.start(command)
@@ -91,7 +80,6 @@ class Tutorial(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if os.geteuid() == 0 and "VERBENA_TUTORIAL" not in os.environ:
-        os.environ["VERBENA_TUTORIAL"] = "in its namespace"
-        os.execvp("unshare", ["unshare", "--net", "sh", "-c", IN_NAMESPACE, "sh", sys.executable, __file__, str(BUILD)])
+    IS_IN_NAMESPACE = installed.enter_namespace()
+    BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
     unittest.main(verbosity=2)

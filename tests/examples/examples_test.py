@@ -6,12 +6,14 @@ or more processes of one host. Needs root for a network namespace."""
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cpp"))
+import installed  # noqa: E402: found by the line above
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
@@ -189,28 +191,17 @@ class Examples(unittest.TestCase):
         self.assertIn("too long", self.run_to_end("kv", "put", SERVER, "key", "x" * 181, status=1))
 
     def test_are_a_project_of_their_own(self):
-        for step in (["cmake", "--install", BUILD, "--component", "development", "--prefix", self.folder / "installed"],
-                     ["cmake", "-S", EXAMPLES, "-B", self.folder / "build",
-                      f"-DCMAKE_PREFIX_PATH={self.folder}/installed"],
-                     ["cmake", "--build", self.folder / "build", "--target", "example_lock"]):
-            done = subprocess.run(step, capture_output=True, text=True, timeout=240, check=False)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            self.assertNotRegex(done.stdout + done.stderr, re.compile("warning", re.IGNORECASE))
+        prefix = installed.Installation(BUILD, self.folder).prefix
+        build = self.folder / "build"
+        output = installed.run("cmake", "-S", EXAMPLES, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}", with_errors=True)
+        output += installed.run("cmake", "--build", build, "--target", "example_lock", with_errors=True)
+        self.assertNotRegex(output, re.compile("warning", re.IGNORECASE))
         self.assertTrue(os.access(self.folder / "build" / "lock", os.X_OK))
 
 
-def enter_namespace():
-    """Runs this test again in a network namespace with a loopback interface, unless it is in one."""
-    if "VERBENA_EXAMPLES_TEST" in os.environ:
-        return
-    if os.geteuid() != 0 or not shutil.which("unshare"):
+if __name__ == "__main__":
+    if not installed.enter_namespace():
         print("SKIPPED: network namespaces need root")
         sys.exit(SKIPPED)
-    os.environ["VERBENA_EXAMPLES_TEST"] = "entered"
-    os.execvp("unshare", ["unshare", "--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", sys.executable, *sys.argv])
-
-
-if __name__ == "__main__":
-    enter_namespace()
     del sys.argv[1]
     unittest.main(verbosity=2)

@@ -125,6 +125,10 @@ class loop {
     ready_.push_back(one);
     if (std::exchange(is_prepared_, false)) alarm_.set(time_point{});
   }
+  // Wakes all waiters of a list.
+  void wake_all(detail::list<detail::waiter>& all) {
+    while (!all.empty()) wake(all.front());
+  }
   detail::timers& timers() { return timers_; }
   time_point now() const { return options_.now(); }
   // Returns the loop's object of this class, which the first call makes from the loop. Services keep what

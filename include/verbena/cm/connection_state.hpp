@@ -133,7 +133,8 @@ class connection_state final : public cm_handler, public block_owner {
   void connect(const sockaddr* address) {
     id_ = cm_identifier(service(), *this);
     begin_opening();
-    if (rdma_resolve_addr(id_.get(), nullptr, const_cast<sockaddr*>(address), milliseconds()) != 0)
+    if (rdma_resolve_addr(id_.get(), nullptr, const_cast<sockaddr*>(address),
+                          milliseconds(options_.deadline)) != 0)
       fail(error("resolve an address", errno));
   }
   // Accepts a connection request. Calls `on_open` at the end of the handshake, or at its failure.
@@ -156,7 +157,8 @@ class connection_state final : public cm_handler, public block_owner {
   void on_event(const cm_event& event) override {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
-        if (rdma_resolve_route(id_.get(), milliseconds()) != 0) fail(error("resolve a route", errno));
+        if (rdma_resolve_route(id_.get(), milliseconds(options_.deadline)) != 0)
+          fail(error("resolve a route", errno));
         return;
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
         return request_connection();
@@ -250,18 +252,14 @@ class connection_state final : public cm_handler, public block_owner {
     const bool was_open = phase_ == phase::open;
     phase_ = phase::closing;
     add_reference();
-    // Takes the queue pair to the error state, too: all requests complete.
-    if (id_.get() != nullptr && (!was_open || rdma_disconnect(id_.get()) != 0) && id_->qp != nullptr) {
-      ibv_qp_attr wanted{};
-      wanted.qp_state = IBV_QPS_ERR;
-      ibv_modify_qp(id_->qp, &wanted, IBV_QP_STATE);
-    }
+    // rdma_disconnect() ends the requests, too.
+    if (id_.get() != nullptr && (!was_open || rdma_disconnect(id_.get()) != 0)) id_.end_requests();
     while (!waiting_.empty()) {
       operation& one = *waiting_.front();
       waiting_.pop_front();
       end(one, failure_ ? *failure_ : error(one.tried, ENOTCONN));
     }
-    wake_all(opening);
+    io_.wake_all(opening);
     look_whether_drained();
     drop_reference();
   }
@@ -320,9 +318,6 @@ class connection_state final : public cm_handler, public block_owner {
   std::uint32_t room_needed() const { return options_.sends + slot_count(); }
   // One buffer more than credits, for the message that only returns credits.
   std::uint32_t slot_count() const { return options_.receives + 1; }
-  int milliseconds() const {
-    return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.deadline).count());
-  }
   hello own_hello() const { return {slot_count(), options_.message_size}; }
 
   void begin_opening() {
@@ -381,7 +376,7 @@ class connection_state final : public cm_handler, public block_owner {
     deadline_.stop();
     const auto on_open = std::exchange(on_open_, nullptr);
     if (on_open) on_open(*this);
-    wake_all(opening);
+    io_.wake_all(opening);
     end_handshake();
   }
   void end_handshake() {
@@ -478,15 +473,12 @@ class connection_state final : public cm_handler, public block_owner {
     one.is_send = one.is_update = one.is_done = one.is_abandoned = false;
     free_.push_back(&one);
   }
-  void wake_all(list<waiter>& all) {
-    while (!all.empty()) io_.wake(all.front());
-  }
   void look_whether_drained() {
-    if (is_idle()) wake_all(draining);
+    if (is_idle()) io_.wake_all(draining);
     if (phase_ != phase::closing || !is_drained()) return;
     phase_ = phase::closed;
-    wake_all(receiving);
-    wake_all(draining);
+    io_.wake_all(receiving);
+    io_.wake_all(draining);
     deadline_.stop();
     end_handshake();
   }

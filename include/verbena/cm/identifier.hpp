@@ -24,6 +24,11 @@
 // Identifiers of connection management, and the service that hands a loop their events.
 namespace verbena::detail {
 
+// A time in the unit of librdmacm's calls.
+inline int milliseconds(duration time) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+}
+
 // A copy of an event: the original is acknowledged before anybody acts on it.
 struct cm_event {
   rdma_cm_event_type type{};
@@ -141,6 +146,14 @@ class cm_identifier {
     if (id_ == nullptr) return;
     if (id_->qp != nullptr) rdma_destroy_qp(id_);
     rdma_destroy_id(id_);
+  }
+
+  // Takes the queue pair, if there is one, to the error state: all its requests complete.
+  void end_requests() const {
+    if (id_ == nullptr || id_->qp == nullptr) return;
+    ibv_qp_attr wanted{};
+    wanted.qp_state = IBV_QPS_ERR;
+    ibv_modify_qp(id_->qp, &wanted, IBV_QP_STATE);
   }
 
   rdma_cm_id* get() const { return id_; }

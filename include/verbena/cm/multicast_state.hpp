@@ -68,8 +68,7 @@ class multicast_state final : public cm_handler {
     // The route to an address of this host leads to its interface. The group itself may have no route.
     const addresses own = from.empty() ? nullptr : look_up("[" + from + "]:0", false);
     sockaddr* const target = own ? own->ai_addr : group_address();
-    const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(options_.deadline).count();
-    if (rdma_resolve_addr(id_.get(), own ? target : nullptr, target, static_cast<int>(time)) != 0)
+    if (rdma_resolve_addr(id_.get(), own ? target : nullptr, target, milliseconds(options_.deadline)) != 0)
       fail(error("find a route to", errno, group));
   }
   void on_event(const cm_event& event) override {
@@ -118,11 +117,9 @@ class multicast_state final : public cm_handler {
     deadline_.stop();
     if (id_.get() != nullptr && id_->qp != nullptr) {
       rdma_leave_multicast(id_.get(), group_address());  // also while it is still joining
-      ibv_qp_attr wanted{};
-      wanted.qp_state = IBV_QPS_ERR;
-      ibv_modify_qp(id_->qp, &wanted, IBV_QP_STATE);
+      id_.end_requests();
     }
-    wake_all();
+    io_.wake_all(waiting);
   }
   // The program has no handle any more.
   void release() {
@@ -142,7 +139,7 @@ class multicast_state final : public cm_handler {
     }
     if (done.status != IBV_WC_SUCCESS && done.status != IBV_WC_WR_FLUSH_ERR)
       fail(error(is_send ? "SEND" : "receive", done.status, done.qp_num, done.vendor_err));
-    wake_all();
+    io_.wake_all(waiting);
     if (is_released_ && posted_ == 0) delete this;
   }
 
@@ -185,7 +182,7 @@ class multicast_state final : public cm_handler {
     qp_num_ = group.qp_num;
     qkey_ = group.qkey;
     deadline_.stop();
-    wake_all();
+    io_.wake_all(waiting);
   }
 
   void post_receive(datagram_slot& slot) {
@@ -208,9 +205,6 @@ class multicast_state final : public cm_handler {
   void fail(const error& reason) {
     if (!has_ended_) failure_ = reason;
     leave();
-  }
-  void wake_all() {
-    while (!waiting.empty()) io_.wake(waiting.front());
   }
 
   loop& io_;

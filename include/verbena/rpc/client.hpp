@@ -63,9 +63,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
   // Connects for the first time. Throws exception.
   task<> connect() {
     const auto self = shared_from_this();
-    auto made = std::make_shared<link>(io_, co_await verbena::connect(io_, where_, options_.connection));
-    if (!made->is_usable()) throw exception(error("connect", EPROTO, where_, "the peer speaks no RPC"));
-    link_ = std::move(made);
+    link_ = co_await dial();
     io_.spawn([self](loop&) { return self->run(); });
   }
   // Begins a call. It waits if the server has as many as it takes, or if there is no connection.
@@ -116,6 +114,11 @@ class client_core : public std::enable_shared_from_this<client_core> {
 
   // ---- the connection
 
+  task<std::shared_ptr<link>> dial() {
+    auto made = std::make_shared<link>(io_, co_await verbena::connect(io_, where_, options_.connection));
+    if (!made->is_usable()) throw exception(error("connect", EPROTO, where_, "the peer speaks no RPC"));
+    co_return made;
+  }
   // Serves this connection, and then further ones for as long as calls wait.
   task<> run() {
     const auto self = shared_from_this();
@@ -132,9 +135,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
     const time_point give_up = io_.now() + options_.reconnect;
     for (duration pause = kFirstPause; !queue_.empty() && !is_closed_;) {
       try {
-        auto made = std::make_shared<link>(io_, co_await verbena::connect(io_, where_, options_.connection));
-        if (!made->is_usable()) throw exception(error("connect", EPROTO, where_, "the peer speaks no RPC"));
-        link_ = std::move(made);
+        link_ = co_await dial();
         co_return !is_closed_;
       } catch (const exception& thrown) {
         fail_waiting(thrown.error(), io_.now() >= give_up);
@@ -332,9 +333,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
     free_.push_back(&one);
   }
   void wake_closing() {
-    if (under_way_ == 0 && queue_.empty()) {
-      while (!closing_.empty()) io_.wake(closing_.front());
-    }
+    if (under_way_ == 0 && queue_.empty()) io_.wake_all(closing_);
   }
 
   loop& io_;

@@ -20,13 +20,6 @@ using verbena::detail::list;
 using verbena::detail::wait_in;
 using verbena::detail::waiter;
 
-inline std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-inline std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 // A connection that carries records. Joins the records of one turn of the loop into messages, and keeps those
 // that the peer has no room for. Belongs to the loop's thread; its own coroutine shares it.
 class link : public std::enable_shared_from_this<link> {
@@ -97,8 +90,8 @@ class link : public std::enable_shared_from_this<link> {
   // Disconnects now.
   void end() {
     if (std::exchange(has_ended_, true)) return;
-    wake_all(unsent_);
-    wake_all(congested_);
+    io_.wake_all(unsent_);
+    io_.wake_all(congested_);
     connection_.disconnect();
   }
   bool has_ended() const { return has_ended_; }
@@ -117,9 +110,6 @@ class link : public std::enable_shared_from_this<link> {
     full_.push_back(std::move(open_));
     open_ = buffer();
     filled_ = 0;
-  }
-  void wake_all(list<waiter>& all) {
-    while (!all.empty()) io_.wake(all.front());
   }
 
   // Sends what there is, once for each turn of the loop: calls of the same turn share a message.
@@ -141,7 +131,7 @@ class link : public std::enable_shared_from_this<link> {
           full_.pop_front();
           waiting_bytes_ -= next.size();
           under_way.push_back(connection_.send(std::move(next)));
-          if (!is_congested()) wake_all(congested_);
+          if (!is_congested()) io_.wake_all(congested_);
         }
       }
     } catch (const exception&) {

@@ -65,7 +65,7 @@ class generated_call final : public google::protobuf::Closure,
   }
   void Run() override {
     is_done_ = true;
-    while (!waiting_.empty()) io_.wake(waiting_.front());
+    io_.wake_all(waiting_);
     kept_.reset();
   }
   auto done() {

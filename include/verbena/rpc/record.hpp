@@ -25,6 +25,13 @@ struct method_name {
 
 namespace detail {
 
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 // The number of a method: the FNV-1a hash of its name, in 64 bits. A service refuses two names of one number.
 constexpr std::uint64_t number_of(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325;

@@ -245,7 +245,7 @@ class server {
   }
   void forget_ended() {
     std::erase_if(clients_, [](const auto& each) { return each->has_ended; });
-    while (!stopping_.empty()) io_.wake(stopping_.front());
+    io_.wake_all(stopping_);
   }
 
   loop& io_;

@@ -25,8 +25,7 @@ class reply {
   reply(std::string bytes) : bytes_(std::move(bytes)) {}
   reply(std::string_view bytes) : bytes_(bytes) {}
   reply(const char* text) : bytes_(text) {}
-  reply(std::span<const std::byte> bytes)
-      : bytes_(reinterpret_cast<const char*>(bytes.data()), bytes.size()) {}
+  reply(std::span<const std::byte> bytes) : bytes_(detail::text_of(bytes)) {}
   // Fails the call. The client gets verbena::exception with this errno.
   static reply failure(int code, std::string_view why = {}) {
     reply refused(why);
@@ -75,7 +74,7 @@ class service {
     } else {
       static_assert(std::is_invocable_v<Handler&, std::string_view>);
       return started([with = std::move(with)](std::span<const std::byte> arguments) mutable {
-        return with(std::string_view(reinterpret_cast<const char*>(arguments.data()), arguments.size()));
+        return with(detail::text_of(arguments));
       });
     }
   }
