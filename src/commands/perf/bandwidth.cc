@@ -14,61 +14,13 @@
 #include "commands/perf/completions.h"
 #include "commands/perf/phases.h"
 #include "commands/perf/rate_limit.h"
+#include "commands/perf/requests.h"
 
 namespace verbena::perf {
 namespace {
 
 constexpr std::size_t kBatch = 16;  // completions per poll, as in perftest
 constexpr std::chrono::seconds kPatience(60);
-constexpr std::uint64_t kAddend = 1, kSwap = 0;
-
-// Makes the requests of a test: the message with this number of a queue pair.
-class Requests {
- public:
-  Requests(const Endpoint& endpoint, const Parameters& parameters, std::uint64_t size)
-      : endpoint_(endpoint),
-        size_(size),
-        length_(endpoint.layout().length(size)),
-        step_(endpoint.layout().step(size)),
-        is_inline_(endpoint.inlines(size) && (parameters.is(Verb::kSend) || parameters.is(Verb::kWrite))),
-        compares_(parameters.compares) {}
-
-  auto send(std::size_t index, std::uint64_t number) const {
-    auto request = verbena::send(from(index, number));
-    const Endpoint::Peer& peer = endpoint_.peer(index);
-    if (peer.address) request = request.to({*peer.address, peer.qp_num, peer.qkey});
-    return is_inline_ ? request.inlined() : request;
-  }
-  auto write(std::size_t index, std::uint64_t number) const {
-    const auto request = verbena::write(from(index, number), target(index, number));
-    return is_inline_ ? request.inlined() : request;
-  }
-  auto read(std::size_t index, std::uint64_t number) const {
-    return verbena::read(from(index, number), target(index, number));
-  }
-  auto atomic(std::size_t index, std::uint64_t number) const {
-    const verbena::slice before = from(index, number);
-    return compares_ ? verbena::compare_swap(before, target(index, number), 0, kSwap)
-                     : verbena::fetch_add(before, target(index, number), kAddend);
-  }
-
- private:
-  std::uint64_t offset(std::uint64_t number) const { return length_ == 1 ? 0 : number % length_ * step_; }
-  verbena::slice from(std::size_t index, std::uint64_t number) const {
-    return endpoint_.send_buffer(index).part(offset(number), size_);
-  }
-  verbena::remote_slice target(std::size_t index, std::uint64_t number) const {
-    const Keys& peer = endpoint_.peer(index).keys;
-    return {peer.address + offset(number), size_, peer.rkey, 0};
-  }
-
-  const Endpoint& endpoint_;
-  const std::uint64_t size_;
-  const std::uint64_t length_;
-  const std::uint64_t step_;
-  const bool is_inline_;
-  const bool compares_;
-};
 
 // `Make` returns the request with a number of a queue pair.
 template <class Make>
@@ -83,9 +35,7 @@ class BandwidthRun {
         total_(parameters.is_timed() ? 0 : parameters.iterations * endpoint.count()),
         sends_(endpoint.count()),
         receives_(endpoint.count()) {
-    const std::uint64_t initial =
-        parameters.uses_srq ? parameters.receive_depth / parameters.queue_pairs : parameters.receive_depth;
-    for (Received& each : receives_) each.posted = initial;
+    for (Received& each : receives_) each.posted = parameters.receives_of_pair();
     if (parameters.has_peak) {
       times_.posted.resize(total_);
       times_.completed.resize(total_);

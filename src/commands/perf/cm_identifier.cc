@@ -9,9 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include <netdb.h>
-
 #include "base/format.h"
+#include "commands/perf/addresses.h"
 
 namespace verbena::perf {
 namespace {
@@ -21,23 +20,6 @@ constexpr int kAttempts = 30;
 
 [[noreturn]] void fail(const char* what) {
   throw std::runtime_error(verbena::format("cannot {}: {}", what, std::strerror(errno)));
-}
-
-struct FreeAddresses {
-  void operator()(addrinfo* all) const { ::freeaddrinfo(all); }
-};
-
-std::unique_ptr<addrinfo, FreeAddresses> find(const std::string& name, std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_family = name.empty() ? AF_INET : AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = name.empty() ? AI_PASSIVE : 0;
-  addrinfo* found = nullptr;
-  const int code =
-      ::getaddrinfo(name.empty() ? nullptr : name.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (code != 0)
-    throw std::runtime_error(verbena::format("cannot find '{}': {}", name, ::gai_strerror(code)));
-  return std::unique_ptr<addrinfo, FreeAddresses>(found);
 }
 
 CmIdentifier make_identifier(rdma_port_space space) {
@@ -51,8 +33,8 @@ CmIdentifier make_identifier(rdma_port_space space) {
 
 CmIdentifier resolve_server(const Parameters& parameters, rdma_port_space space) {
   CmIdentifier made = make_identifier(space);
-  const auto there = find(parameters.server, parameters.port);
-  const auto here = parameters.source_address.empty() ? nullptr : find(parameters.source_address, 0);
+  const auto there = look_up(parameters.server, parameters.port);
+  const auto here = parameters.source_address.empty() ? nullptr : look_up(parameters.source_address, 0);
   if (rdma_resolve_addr(made.get(), here ? here->ai_addr : nullptr, there->ai_addr, kPatience) != 0)
     fail("resolve the server's address by librdmacm");
   if (parameters.type_of_service) {
@@ -66,7 +48,7 @@ CmIdentifier resolve_server(const Parameters& parameters, rdma_port_space space)
 
 CmIdentifier listen_for_clients(const Parameters& parameters, rdma_port_space space, int backlog) {
   CmIdentifier made = make_identifier(space);
-  const auto here = find(parameters.source_address, parameters.port);
+  const auto here = look_up(parameters.source_address, parameters.port);
   if (rdma_bind_addr(made.get(), here->ai_addr) != 0 || rdma_listen(made.get(), backlog) != 0)
     fail("listen by librdmacm (-p)");
   return made;

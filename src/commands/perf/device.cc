@@ -11,15 +11,6 @@
 namespace verbena::perf {
 namespace {
 
-// The first device whose port is active. perftest takes the first device of all.
-verbena::context open_any(const Parameters& parameters) {
-  return verbena::open(parameters.device).value();
-}
-
-bool is_wanted(const ibv_gid_entry& each, const Parameters& parameters) {
-  return parameters.wants_ipv6 ? !verbena::is_ipv4(each.gid) : true;
-}
-
 // perftest's rule: RoCEv2 before v1, IPv4 before IPv6, and the first of these.
 ibv_gid_entry choose_gid(const verbena::context& device, const Parameters& parameters) {
   const auto all = device.gids(parameters.device_port).value();
@@ -34,7 +25,8 @@ ibv_gid_entry choose_gid(const verbena::context& device, const Parameters& param
     return *found;
   }
   const auto rank = [&](const ibv_gid_entry& each) {
-    return (is_wanted(each, parameters) ? 0 : 4) + (verbena::is_ipv4(each.gid) ? 0 : 2) +
+    const bool is_ipv4 = verbena::is_ipv4(each.gid);
+    return (parameters.wants_ipv6 && is_ipv4 ? 4 : 0) + (is_ipv4 ? 0 : 2) +
            (each.gid_type == IBV_GID_TYPE_ROCE_V2 ? 0 : 1);
   };
   const auto best = std::min_element(all.begin(), all.end(),
@@ -46,7 +38,7 @@ ibv_gid_entry choose_gid(const verbena::context& device, const Parameters& param
 
 }  // namespace
 
-Device::Device(const Parameters& parameters) : context(open_any(parameters)) {
+Device::Device(const Parameters& parameters) : context(verbena::open(parameters.device).value()) {
   look_at(parameters);
 }
 

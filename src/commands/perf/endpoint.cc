@@ -161,10 +161,8 @@ void Endpoint::post_receives(std::uint64_t size) {
   receive_size_ = size;
   receives_posted_.assign(pairs_.size(), 0);
   receives_checked_.assign(pairs_.size(), 0);
-  const std::uint32_t each =
-      srq_ ? parameters_.receive_depth / parameters_.queue_pairs : parameters_.receive_depth;
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
-    for (std::uint32_t k = 0; k < each; ++k) post_receive(i);
+    for (std::uint32_t k = 0; k < parameters_.receives_of_pair(); ++k) post_receive(i);
   }
 }
 

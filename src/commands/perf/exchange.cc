@@ -9,8 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include <endian.h>
-
+#include "base/bytes.h"
 #include "base/format.h"
 
 namespace verbena::perf {
@@ -82,10 +81,24 @@ void Exchange::in_order(const Write& write, const Read& read) {
   if (!is_client_) write();
 }
 
-void Exchange::versions() {
-  std::array<char, kVersionLength> own{}, peer{};
-  std::snprintf(own.data(), own.size(), "%s", kProtocolVersion);
+template <std::size_t N>
+std::array<char, N> Exchange::bytes(const std::array<char, N>& own) {
+  std::array<char, N> peer{};
   in_order([&] { channel_->write(own); }, [&] { channel_->read(peer); });
+  return peer;
+}
+
+template <class Integer>
+Integer Exchange::number(Integer own) {
+  std::array<char, sizeof own> sent{};
+  store_be(sent.data(), own);
+  return load_be<Integer>(bytes(sent).data());
+}
+
+void Exchange::versions() {
+  std::array<char, kVersionLength> own{};
+  std::snprintf(own.data(), own.size(), "%s", kProtocolVersion);
+  auto peer = bytes(own);
   peer.back() = 0;
   if (std::atof(peer.data()) < kOldestVersion) {
     throw std::runtime_error(
@@ -101,9 +114,7 @@ void Exchange::layout(std::uint32_t& cycle, std::uint32_t& cache_line) {
 }
 
 ibv_mtu Exchange::mtu(ibv_mtu own) {
-  std::array<char, 2> mine{static_cast<char>('0' + own), 0}, peer{};
-  in_order([&] { channel_->write(mine); }, [&] { channel_->read(peer); });
-  const int theirs = peer[0] - '0';
+  const int theirs = bytes(std::array{static_cast<char>('0' + own), '\0'})[0] - '0';
   if (theirs < IBV_MTU_256 || theirs > IBV_MTU_4096) return own;
   return std::min(own, static_cast<ibv_mtu>(theirs));
 }
@@ -115,40 +126,14 @@ Keys Exchange::keys(const Keys& own) {
   return peer;
 }
 
-std::uint64_t Exchange::word(std::uint64_t own) {
-  const std::uint64_t sent = htobe64(own);
-  std::uint64_t peer = 0;
-  in_order(
-      [&] {
-        channel_->write({reinterpret_cast<const char*>(&sent), sizeof sent});
-      },
-      [&] {
-        channel_->read({reinterpret_cast<char*>(&peer), sizeof peer});
-      });
-  return be64toh(peer);
-}
-
-std::uint32_t Exchange::number(std::uint32_t own) {
-  const std::uint32_t sent = htobe32(own);
-  std::uint32_t peer = 0;
-  in_order(
-      [&] {
-        channel_->write({reinterpret_cast<const char*>(&sent), sizeof sent});
-      },
-      [&] {
-        channel_->read({reinterpret_cast<char*>(&peer), sizeof peer});
-      });
-  return be32toh(peer);
-}
-
 double Exchange::fraction(double own) {
-  return std::bit_cast<double>(word(std::bit_cast<std::uint64_t>(own)));
+  return std::bit_cast<double>(number(std::bit_cast<std::uint64_t>(own)));
 }
 
 BandwidthFigures Exchange::figures(const BandwidthFigures& own) {
   BandwidthFigures peer;
-  peer.size = word(own.size);
-  peer.iterations = word(own.iterations);
+  peer.size = number(own.size);
+  peer.iterations = number(own.iterations);
   peer.peak = fraction(own.peak);
   peer.average = fraction(own.average);
   peer.rate = fraction(own.rate);

@@ -91,8 +91,11 @@ class Exchange {
  private:
   template <class Write, class Read>
   void in_order(const Write& write, const Read& read);
-  std::uint64_t word(std::uint64_t own);
-  std::uint32_t number(std::uint32_t own);
+  // Exchange bytes, an integer in network byte order, and a floating-point number as such an integer.
+  template <std::size_t N>
+  std::array<char, N> bytes(const std::array<char, N>& own);
+  template <class Integer>
+  Integer number(Integer own);
   double fraction(double own);
 
   std::unique_ptr<Channel> channel_;

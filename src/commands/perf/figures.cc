@@ -144,7 +144,6 @@ std::vector<double> rates_of_parts(const BandwidthTimes& times, double per_tick)
 
 BandwidthFigures bandwidth_figures(const BandwidthTimes& times, const Parameters& parameters,
                                    std::uint64_t size, double ticks_per_microsecond) {
-  constexpr double kMebibyte = 1 << 20, kGigabit = 1e9 / 8;
   const double unit = parameters.unit == Unit::kMebibytes ? kMebibyte : kGigabit;
   const double seconds = static_cast<double>(times.ended - times.began) / ticks_per_microsecond / 1e6;
   const auto count = static_cast<double>(times.messages);

@@ -6,11 +6,10 @@
 #include "commands/perf/clock.h"
 #include "commands/perf/completions.h"
 #include "commands/perf/phases.h"
+#include "commands/perf/requests.h"
 
 namespace verbena::perf {
 namespace {
-
-constexpr std::uint64_t kAddend = 1, kSwap = 0;  // as perftest
 
 class LatencyRun {
  public:
@@ -18,7 +17,8 @@ class LatencyRun {
       : endpoint_(endpoint),
         parameters_(parameters),
         phases_(parameters.duration, parameters.margin),
-        from_(endpoint.send_buffer(0).first(size)),
+        requests_(endpoint, parameters, size),
+        size_(size),
         gap_(parameters.latency_gap == 0
                  ? 0
                  : static_cast<std::uint64_t>(Clock().ticks_per_microsecond() * parameters.latency_gap)) {
@@ -34,11 +34,10 @@ class LatencyRun {
         write();
         break;
       case Verb::kRead:
-        initiate(verbena::read(from_, target()).signaled());
+        initiate(requests_.read(0, 0).signaled());
         break;
       case Verb::kAtomic:
-        initiate(parameters_.compares ? verbena::compare_swap(from_, target(), 0, kSwap).signaled()
-                                      : verbena::fetch_add(from_, target(), kAddend).signaled());
+        initiate(requests_.atomic(0, 0).signaled());
         break;
     }
     if (parameters_.is_timed()) {
@@ -49,10 +48,6 @@ class LatencyRun {
   }
 
  private:
-  verbena::remote_slice target() const {
-    const Keys& peer = endpoint_.peer(0).keys;
-    return {peer.address, from_.size(), peer.rkey, 0};
-  }
   // Whether one more message than `count` belongs to the test.
   bool wants(std::uint64_t count) const {
     return parameters_.is_timed() ? !phases_.is_over() : count < parameters_.iterations;
@@ -94,15 +89,11 @@ class LatencyRun {
   }
 
   void send() {
-    auto request = verbena::send(from_);
-    if (endpoint_.inlines(from_.size())) request = request.inlined();
-    const Endpoint::Peer& peer = endpoint_.peer(0);
-    if (peer.address) request = request.to({*peer.address, peer.qp_num, peer.qkey});
+    const auto request = requests_.send(0, 0);
     const auto signaled = request.signaled();
 
     const verbena::qp& pair = endpoint_.pair(0);
-    const std::uint64_t spare = parameters_.uses_srq ? parameters_.receive_depth / parameters_.queue_pairs
-                                                     : parameters_.receive_depth;
+    const std::uint64_t spare = parameters_.receives_of_pair();
     std::uint64_t sent = 0, received = 0;
     const auto on_receive = [&](const verbena::completion&) {
       phases_.start();
@@ -127,11 +118,11 @@ class LatencyRun {
   // The last byte of a message counts the messages: memory shows no completion to the target of a WRITE. As
   // in perftest, the end that does not initiate writes first.
   void write() {
-    auto request = verbena::write(from_, target()).signaled();
-    if (endpoint_.inlines(from_.size())) request = request.inlined();
+    const auto request = requests_.write(0, 0).signaled();
     const auto arrived =
-        reinterpret_cast<volatile unsigned char*>(endpoint_.receive_buffer(0).data() + from_.size() - 1);
-    const auto leaving = reinterpret_cast<volatile unsigned char*>(from_.data() + from_.size() - 1);
+        reinterpret_cast<volatile unsigned char*>(endpoint_.receive_buffer(0).data() + size_ - 1);
+    const auto leaving =
+        reinterpret_cast<volatile unsigned char*>(endpoint_.send_buffer(0).data() + size_ - 1);
     const verbena::qp& pair = endpoint_.pair(0);
 
     const unsigned char kept = *leaving;
@@ -169,7 +160,8 @@ class LatencyRun {
   Endpoint& endpoint_;
   const Parameters& parameters_;
   Phases phases_;
-  const verbena::slice from_;
+  const Requests requests_;
+  const std::uint64_t size_;
   const std::uint64_t gap_;
   std::uint64_t last_ = 0;  // when the last message was posted
   LatencyTimes times_;

@@ -25,6 +25,9 @@ std::span<const Test> all_tests();
 // Returns the test with this name, or nullptr.
 const Test* find_test(std::string_view name);
 
+// The bytes of the units of bandwidth.
+inline constexpr double kMebibyte = 1 << 20, kGigabit = 1e9 / 8;
+
 // Which sizes and how long a test runs.
 enum class Extent : std::uint8_t { kOneSize, kAllSizes, kForever };
 enum class Unit : std::uint8_t { kMebibytes, kGigabits };
@@ -114,6 +117,8 @@ struct Parameters {
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
   bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }
+  // The number of receives that a queue pair has at first.
+  std::uint32_t receives_of_pair() const { return uses_srq ? receive_depth / queue_pairs : receive_depth; }
   // Whether percentiles and the like are needed in a test of fixed duration, which costs a clock per message.
   bool wants_details() const { return json || shows_details; }
   bool is_datagram() const { return transport == verbena::ud; }

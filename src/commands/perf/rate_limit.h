@@ -30,7 +30,6 @@ class RateLimit {
 
  private:
   static double messages_per_second(const Parameters& parameters, std::uint64_t size) {
-    constexpr double kMebibyte = 1 << 20, kGigabit = 1e9 / 8;
     switch (parameters.rate_unit) {
       case RateUnit::kMessages:
         return parameters.rate_limit;

@@ -28,14 +28,11 @@
 namespace verbena::perf {
 namespace {
 
-constexpr std::uint64_t kLargestOfAll = 8 << 20;
-
-// The sizes of a test: 2 to 8 MiB with --all.
+// The sizes of a test: with --all the powers of two up to its largest size.
 std::vector<std::uint64_t> sizes_of(const Parameters& parameters) {
   if (parameters.extent != Extent::kAllSizes || parameters.is(Verb::kAtomic)) return {parameters.size};
   std::vector<std::uint64_t> sizes;
-  for (std::uint64_t size = 2; size <= std::min(kLargestOfAll, parameters.size); size *= 2)
-    sizes.push_back(size);
+  for (std::uint64_t size = 2; size <= parameters.size; size *= 2) sizes.push_back(size);
   return sizes;
 }
 
@@ -125,6 +122,10 @@ class Session {
   }
 
   double speed() const { return clock_.ticks_per_microsecond(); }
+  // Microseconds per message.
+  double processor_time_of(std::uint64_t messages) const {
+    return processor_.microseconds_of_this_process() / static_cast<double>(messages);
+  }
 
   // ---- latency
 
@@ -148,8 +149,7 @@ class Session {
       check_fetched(*endpoint_, parameters_, size);
       if (goes_both_ways) check_target(*endpoint_, parameters_, size);
       LatencyFigures figures = latency_figures(times, parameters_, size, speed());
-      figures.processor_time =
-          processor_.microseconds_of_this_process() / static_cast<double>(figures.iterations);
+      figures.processor_time = processor_time_of(figures.iterations);
       report_.row(figures, processor_);
       json_.add(figures);
     }
@@ -221,8 +221,7 @@ class Session {
     const BandwidthTimes times = measure_bandwidth(*endpoint_, parameters_, size);
     processor_.stop();
     BandwidthFigures figures = bandwidth_figures(times, parameters_, size, speed());
-    figures.processor_time =
-        processor_.microseconds_of_this_process() / static_cast<double>(figures.iterations);
+    figures.processor_time = processor_time_of(figures.iterations);
     return figures;
   }
 

@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/unique_fd.h"
+#include "commands/perf/addresses.h"
 #include "commands/perf/exchange.h"
 
 namespace verbena::perf {
@@ -55,35 +56,17 @@ class TcpChannel final : public Channel {
   UniqueFd connection_;
 };
 
-struct FreeAddresses {
-  void operator()(addrinfo* all) const { ::freeaddrinfo(all); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-// Looks up a name, or all of this host's addresses if it is empty.
-Addresses look_up(const std::string& name, std::uint16_t port, bool passive) {
-  addrinfo hints{};
-  hints.ai_family = name.empty() ? AF_INET : AF_UNSPEC;  // a server listens where perftest's clients connect
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = passive ? AI_PASSIVE : 0;
-  addrinfo* found = nullptr;
-  const std::string service = std::to_string(port);
-  const int code = ::getaddrinfo(name.empty() ? nullptr : name.c_str(), service.c_str(), &hints, &found);
-  if (code != 0) fail(verbena::format("cannot find '{}'", name), ::gai_strerror(code));
-  return Addresses(found);
-}
-
 UniqueFd make_socket(const addrinfo& address) {
   return UniqueFd(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
 }
 
 UniqueFd connect(const Parameters& parameters) {
-  const Addresses all = look_up(parameters.server, parameters.port, false);
+  const Addresses all = look_up(parameters.server, parameters.port);
   int reason = 0;
   for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
     UniqueFd made = make_socket(*each);
     if (!parameters.source_address.empty()) {
-      const Addresses own = look_up(parameters.source_address, 0, true);
+      const Addresses own = look_up(parameters.source_address, 0);
       if (::bind(made.get(), own->ai_addr, own->ai_addrlen) != 0)
         fail("cannot use " + parameters.source_address, std::strerror(errno));
     }
@@ -95,7 +78,7 @@ UniqueFd connect(const Parameters& parameters) {
 }
 
 UniqueFd accept(const Parameters& parameters) {
-  const Addresses all = look_up(parameters.source_address, parameters.port, true);
+  const Addresses all = look_up(parameters.source_address, parameters.port);
   int reason = 0;
   for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
     const UniqueFd listener = make_socket(*each);

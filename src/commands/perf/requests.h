@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <verbena/verbs.hpp>
+
+#include "commands/perf/endpoint.h"
+#include "commands/perf/exchange.h"
+#include "commands/perf/parameters.h"
+
+namespace verbena::perf {
+
+// Makes the requests of a test: the message with a number of a queue pair.
+class Requests {
+ public:
+  Requests(const Endpoint& endpoint, const Parameters& parameters, std::uint64_t size)
+      : endpoint_(endpoint),
+        size_(size),
+        length_(endpoint.layout().length(size)),
+        step_(endpoint.layout().step(size)),
+        is_inline_(endpoint.inlines(size) && (parameters.is(Verb::kSend) || parameters.is(Verb::kWrite))),
+        compares_(parameters.compares) {}
+
+  auto send(std::size_t index, std::uint64_t number) const {
+    auto request = verbena::send(from(index, number));
+    const Endpoint::Peer& peer = endpoint_.peer(index);
+    if (peer.address) request = request.to({*peer.address, peer.qp_num, peer.qkey});
+    return is_inline_ ? request.inlined() : request;
+  }
+  auto write(std::size_t index, std::uint64_t number) const {
+    const auto request = verbena::write(from(index, number), target(index, number));
+    return is_inline_ ? request.inlined() : request;
+  }
+  auto read(std::size_t index, std::uint64_t number) const {
+    return verbena::read(from(index, number), target(index, number));
+  }
+  auto atomic(std::size_t index, std::uint64_t number) const {
+    const verbena::slice before = from(index, number);
+    return compares_ ? verbena::compare_swap(before, target(index, number), 0, kSwap)
+                     : verbena::fetch_add(before, target(index, number), kAddend);
+  }
+
+ private:
+  static constexpr std::uint64_t kAddend = 1, kSwap = 0;  // as perftest
+
+  std::uint64_t offset(std::uint64_t number) const { return length_ == 1 ? 0 : number % length_ * step_; }
+  verbena::slice from(std::size_t index, std::uint64_t number) const {
+    return endpoint_.send_buffer(index).part(offset(number), size_);
+  }
+  verbena::remote_slice target(std::size_t index, std::uint64_t number) const {
+    const Keys& peer = endpoint_.peer(index).keys;
+    return {peer.address + offset(number), size_, peer.rkey, 0};
+  }
+
+  const Endpoint& endpoint_;
+  const std::uint64_t size_;
+  const std::uint64_t length_;
+  const std::uint64_t step_;
+  const bool is_inline_;
+  const bool compares_;
+};
+
+}  // namespace verbena::perf
