@@ -31,7 +31,7 @@ constexpr std::size_t kMessage = 64;
 constexpr std::size_t kRouteHeader = 40;  // of UD: it comes before each message that is received
 constexpr std::uint32_t kQkey = 0x11111111;
 
-// What the peer has to know.
+// The addresses that the peer needs.
 struct address {
   endpoint sender, receiver;  // differ for xrc only
   std::uint32_t srq_number = 0;

@@ -31,7 +31,7 @@ namespace {
 using namespace verbena;
 
 constexpr std::size_t kSlots = 64;
-constexpr std::size_t kCredits = kSlots / 4;  // the consumer tells of this many free slots at once
+constexpr std::size_t kCredits = kSlots / 4;  // the consumer announces this many free slots together
 struct slot {
   std::uint32_t size;  // 0: the end
   std::array<char, 1020> bytes;

@@ -35,8 +35,8 @@ class LocalLine {
   };
 
   // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
-  // `board`: what the other is shown, so that it may come to our memory by itself. If it is null, the other
-  // may not, and is treated like a process of another user.
+  // `board`: the export table by which the other process reaches our memory directly. If it is null, that
+  // process does not, and is treated like one of another user.
   // `bell`: what the other is to ring; null: the socket. It outlives the line.
   static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
                                                   const Bell* bell = nullptr);
