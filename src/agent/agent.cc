@@ -39,7 +39,10 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       name_(std::move(name)),
       client_sockets_(loop_, ClientSockets::room_with(descriptor_limit()), ::geteuid()),
       netlink_(link_table_),
-      wire_(options.port),
+      wire_(options.port,
+            [this](uid_t user, UniqueFd end) {
+              client_sockets_.closer().shut_down_and_close(user, std::move(end));
+            }),
       slot_table_(wire_, ::geteuid(),
                   [this](uint32_t slot, bool to_another_user) {
                     return cm_.ended_slots().may_be_leased(slot, to_another_user);
@@ -147,7 +150,7 @@ void Agent::on_settled() {
   watch_port();
   for (const LeasedSlot& slot : slot_table_.leased()) watch_stopped(slot.index);
   takeover_state_.rewrite();
-  clients_.for_each([](Session& session) { session.resume(); });
+  clients_.resume();
 }
 
 void Agent::watch_stopped(uint32_t slot) {

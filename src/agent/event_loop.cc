@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 namespace verbena::agent {
 
@@ -32,23 +33,115 @@ uint64_t key_of(int fd, uint32_t generation) {
 
 }  // namespace
 
+const SlowUsers::State* SlowUsers::find(uid_t user, TimePoint now) {
+  if (users_.empty()) return nullptr;
+  const auto found = users_.find(user);
+  if (found == users_.end()) return nullptr;
+  if (found->second.suspect_until > now) return &found->second;
+  users_.erase(found);
+  return nullptr;
+}
+
+bool SlowUsers::note(uid_t user, Duration duration, bool by_processor, TimePoint now) {
+  if (duration < slow_ || user == 0 || user == ::geteuid()) return false;
+  State& state = users_[user];
+  state.suspect_until = std::max(state.suspect_until, now + 2 * kPause * duration);
+  if (by_processor) state.paused_until = std::max(state.paused_until, now + kPause * duration);
+  return by_processor;
+}
+
+TimePoint SlowUsers::paused_until(uid_t user, TimePoint now) {
+  const State* const state = find(user, now);
+  return state != nullptr ? std::max(state->paused_until, now) : now;
+}
+
 void UserTurns::add(uid_t user, Piece piece) {
   std::list<Piece> added;
   added.push_back(std::move(piece));
+  if (const auto paused = paused_.find(user); paused != paused_.end()) {
+    paused->second.pieces.splice(paused->second.pieces.end(), added);
+  } else {
+    enqueue(user, added);
+  }
+}
+
+void UserTurns::enqueue(uid_t user, std::list<Piece>& added) {
   std::list<uid_t> name;
   if (!users_.contains(user)) name.push_back(user);
   User& its = users_[user];
   // From here on nothing takes memory.
+  pieces_ += added.size();
   its.pieces.splice(its.pieces.end(), added);
-  ++pieces_;
   if (name.empty()) return;
   its.credit = kQuantum;
   new_.splice(new_.end(), name);
 }
 
+// Takes no memory.
+void UserTurns::put_back(uid_t user, std::list<Piece>& piece) {
+  if (const auto paused = paused_.find(user); paused != paused_.end()) {
+    paused->second.pieces.splice(paused->second.pieces.end(), piece);
+  } else {
+    User& its = users_.at(user);
+    its.pieces.splice(its.pieces.end(), piece);
+    ++pieces_;
+  }
+}
+
 bool UserTurns::has(uid_t user) const {
   const auto found = users_.find(user);
-  return found != users_.end() && !found->second.pieces.empty();
+  if (found != users_.end() && !found->second.pieces.empty()) return true;
+  const auto paused = paused_.find(user);
+  return paused != paused_.end() && !paused->second.pieces.empty();
+}
+
+TimePoint UserTurns::pause_end() const {
+  TimePoint first = kNever;
+  for (const auto& [user, paused] : paused_) {
+    if (!paused.pieces.empty()) first = std::min(first, paused.until);
+  }
+  return first;
+}
+
+void UserTurns::pause(uid_t user, TimePoint now) {
+  Paused& paused = paused_[user];
+  paused.until = slow_.paused_until(user, now);
+  const auto node = users_.extract(user);
+  if (node.empty()) return;
+  paused.pieces = std::move(node.mapped().pieces);
+  pieces_ -= paused.pieces.size();
+  std::erase(new_, user);
+  std::erase(old_, user);
+}
+
+void UserTurns::end_pauses(TimePoint now) {
+  for (auto next = paused_.begin(); next != paused_.end();) {
+    const auto each = next++;
+    if (each->second.until > now) continue;
+    if (!each->second.pieces.empty()) enqueue(each->first, each->second.pieces);
+    paused_.erase(each);
+  }
+}
+
+UserTurns::Begun UserTurns::begin(uid_t user, TimePoint now) {
+  const bool by_processor = slow_.is_suspect(user, now);
+  return {now, by_processor ? processor_() : TimePoint{}, by_processor};
+}
+
+void UserTurns::end(uid_t user, const Begun& begun, TimePoint now, Duration elsewhere) {
+  const Duration took = begun.by_processor ? processor_() - begun.used : now - begun.at;
+  if (slow_.note(user, took - elsewhere, begun.by_processor, now)) pause(user, now);
+}
+
+bool UserTurns::try_for(uid_t user, const std::function<void()>& call) {
+  const TimePoint before = clock_();
+  if (slow_.paused_until(user, before) > before) return false;
+  const Begun begun = begin(user, before);
+  call();
+  const TimePoint now = clock_();
+  end(user, begun, now, Duration::zero());
+  if (ActingFor::user() != user) elsewhere_ += now - before;
+  return true;
 }
 
 void UserTurns::move_to_end_of_old(std::list<uid_t>& from) {
@@ -76,23 +169,28 @@ uid_t UserTurns::choose() {
   }
 }
 
-void UserTurns::run(Duration most, const Clock& clock) {
-  TimePoint now = clock();
-  const TimePoint end = now + most;
+void UserTurns::run(Duration most) {
+  if (pieces_ == 0 && paused_.empty()) return;
+  TimePoint now = clock_();
+  const TimePoint until = now + most;
+  end_pauses(now);
   while (pieces_ > 0) {
     const uid_t chosen = choose();
-    User& user = users_.at(chosen);
+    std::list<Piece>& all = users_.at(chosen).pieces;
     std::list<Piece> piece;
-    piece.splice(piece.end(), user.pieces, user.pieces.begin());
+    piece.splice(piece.end(), all, all.begin());
     --pieces_;
+    const Begun begun = begin(chosen, now);
+    elsewhere_ = Duration::zero();
     const bool has_more = run_for(chosen, piece.front());
-    const TimePoint begun = std::exchange(now, clock());
-    user.credit -= now - begun;
-    if (has_more) {
-      user.pieces.splice(user.pieces.end(), piece);
-      ++pieces_;
+    now = clock_();
+    // A call within the piece may have begun a pause.
+    if (const auto found = users_.find(chosen); found != users_.end()) {
+      found->second.credit -= now - begun.at - elsewhere_;
     }
-    if (now >= end) break;
+    if (has_more) put_back(chosen, piece);
+    end(chosen, begun, now, elsewhere_);
+    if (now >= until) break;
   }
   if (pieces_ > 0) return;
   // No user waits, so debts are dropped.
@@ -101,9 +199,10 @@ void UserTurns::run(Duration most, const Clock& clock) {
   old_.clear();
 }
 
-EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock)
+EventLoop::EventLoop(Duration per_round, UserTurns::Clock clock, UserTurns::Clock processor)
     : per_round_(per_round),
       clock_(std::move(clock)),
+      turns_(clock_, std::move(processor)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !stop_) throw std::system_error(errno, std::generic_category(), "event loop");
@@ -225,8 +324,10 @@ void EventLoop::run_later() {
 
 int EventLoop::timeout_ms() const {
   const TimePoint next = timers_.empty() ? try_again_ : std::min(try_again_, timers_.begin()->first.first);
-  if (next == kNever) return -1;
-  const Duration left = next - MonotonicClock::now();
+  Duration left = Duration::max();
+  if (next != kNever) left = next - MonotonicClock::now();
+  if (const TimePoint end = turns_.pause_end(); end != kNever) left = std::min(left, end - clock_());
+  if (left == Duration::max()) return -1;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<int64_t>(ms, 0, INT_MAX));
 }
@@ -243,7 +344,7 @@ void EventLoop::run_round() {
   if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "epoll_wait");
   for (int i = 0; i < count; ++i) dispatch(events[i]);
   if (try_again_ != kNever && try_again_ <= MonotonicClock::now()) queue_again();
-  survive_lack_of_memory([this] { turns_.run(per_round_, clock_); });
+  survive_lack_of_memory([this] { turns_.run(per_round_); });
   for (const Task& task : of_this_round) survive_lack_of_memory(task);
   run_timers();
   run_later();

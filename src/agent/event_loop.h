@@ -20,6 +20,7 @@
 
 #include "base/intrusive_list.h"
 #include "base/log.h"
+#include "base/processor_clock.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
@@ -59,12 +60,52 @@ class ActingFor {
   const std::optional<uid_t> before_;
 };
 
+// Finds users whose work takes long, and has them pause. Users can make the agent's short system calls long:
+// a message wakes all watches of the receiver's end within the sender's call, and the receiver may have any
+// number of them (epoll(7), fcntl(2) with F_SETOWN). With 150,000 a message takes 50 ms. Nothing but the time
+// that a call takes shows that. A user may end sessions and begin others, so the pauses are the user's.
+//
+// Work may also take long because another thread had the processor. So after the first work that took long,
+// the caller measures the user's work by processor time. Reading that clock is a system call, which other
+// users' work does without.
+//
+// Has no clock: the caller measures. For one thread.
+class SlowUsers {
+ public:
+  // A user's slow work takes at most a hundredth of the time: the user pauses for this many times the work's
+  // duration.
+  static constexpr int kPause = 100;
+
+  // Work of this duration or longer is slow.
+  explicit SlowUsers(Duration slow) : slow_(slow) {}
+
+  // Returns whether the user's work must be measured by processor time: during pauses, and for as long after
+  // them.
+  bool is_suspect(uid_t user, TimePoint now) { return find(user, now) != nullptr; }
+  // Notes work that has ended now. Slow work that was measured by processor time begins a pause. Root and the
+  // agent's own user have none. Returns whether the work began a pause.
+  bool note(uid_t user, Duration duration, bool by_processor, TimePoint now);
+  // Returns the end of the user's pause, or `now` if the user has none.
+  TimePoint paused_until(uid_t user, TimePoint now);
+  bool empty() const { return users_.empty(); }
+
+ private:
+  struct State {
+    TimePoint suspect_until{};
+    TimePoint paused_until{};
+  };
+  const State* find(uid_t user, TimePoint now);
+
+  const Duration slow_;
+  std::map<uid_t, State> users_;
+};
+
 // Divides the agent's time among users: deficit round robin, in which users that had no work go first
 // (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its
 // requests take. A user with little work waits for at most one piece of another user's work, whatever the
-// others have queued.
+// others have queued. Pieces of a user whose pieces are slow wait for the end of a pause (SlowUsers).
 //
-// Has no clock: the caller measures. For the agent's thread.
+// For the agent's thread.
 class UserTurns {
  public:
   // A short piece of work. Returns whether more of it is left for the user's next turn.
@@ -73,14 +114,30 @@ class UserTurns {
 
   // Time that a user's work may take per turn.
   static constexpr Duration kQuantum = std::chrono::microseconds(200);
+  // The longest piece of the agent's work takes 2 ms, unless a user makes it longer.
+  static constexpr Duration kSlow = std::chrono::milliseconds(10);
+
+  // `processor`: returns the processor time that this thread has used. Pieces of `slow` or more are slow.
+  explicit UserTurns(Clock clock = MonotonicClock::now, Clock processor = ProcessorClock::now,
+                     Duration slow = kSlow)
+      : clock_(std::move(clock)), processor_(std::move(processor)), slow_(slow) {}
 
   // Queues the piece after the user's earlier ones. If this throws std::bad_alloc, nothing has changed.
   void add(uid_t user, Piece piece);
   // Runs at least one piece, if there is any, and stops when none is left or `most` has passed. Pieces may
-  // add others. `clock`: returns the current time.
-  void run(Duration most, const Clock& clock);
+  // add others.
+  void run(Duration most);
+  // Makes a short call for the user outside of the user's turns. Its time counts as the user's, also where it
+  // is part of another user's piece. Returns false without the call while the user pauses.
+  bool try_for(uid_t user, const std::function<void()>& call);
 
+  // Returns whether no piece can run now.
   bool empty() const { return pieces_ == 0; }
+  // Returns when the first pause ends for which pieces wait; kNever if there is none.
+  TimePoint pause_end() const;
+  bool is_paused(uid_t user) const { return paused_.contains(user); }
+  // Returns whether a piece of the user was slow not long ago (SlowUsers).
+  bool is_suspect(uid_t user) { return !slow_.empty() && slow_.is_suspect(user, clock_()); }
   bool has(uid_t user) const;
 
  private:
@@ -89,15 +146,39 @@ class UserTurns {
     Duration credit{};  // time left in this turn; below zero, it is taken off the next turns
   };
 
+  struct Paused {
+    TimePoint until;
+    std::list<Piece> pieces;
+  };
+  // A reading of the clocks before a user's work.
+  struct Begun {
+    TimePoint at;
+    TimePoint used;  // processor time, if that measures the work
+    bool by_processor;
+  };
+
+  Begun begin(uid_t user, TimePoint now);
+  // Notes the end of the user's work, without `elsewhere`, the time of calls for other users within it.
+  void end(uid_t user, const Begun& begun, TimePoint now, Duration elsewhere);
+  void pause(uid_t user, TimePoint now);
+  void end_pauses(TimePoint now);
+  // Adds pieces of a user that does not pause. If this throws std::bad_alloc, nothing has changed.
+  void enqueue(uid_t user, std::list<Piece>& added);
+  void put_back(uid_t user, std::list<Piece>& piece);
   // Returns the user whose turn it is. REQUIRES: there are pieces
   uid_t choose();
   void move_to_end_of_old(std::list<uid_t>& from);
 
+  const Clock clock_;
+  const Clock processor_;
+  SlowUsers slow_;
+  std::map<uid_t, Paused> paused_;
+  Duration elsewhere_{};  // time of the piece that runs, in calls for other users
   // Lists, because a move from one to another takes no memory.
   std::map<uid_t, User> users_;  // users in `new_` or `old_`
   std::list<uid_t> new_;         // users that had no work until now
   std::list<uid_t> old_;         // users after their first turn
-  size_t pieces_ = 0;
+  size_t pieces_ = 0;            // without those of paused users
 };
 
 // The agent's event loop: watches descriptors, runs timers, and runs tasks after the current handlers have
@@ -119,9 +200,10 @@ class EventLoop {
   // Maximum time until work that was left undone for lack of memory is tried again.
   static constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
 
-  // If `per_round` is zero, each round runs one piece of users' work and one timer. `clock` measures the time
-  // that users' work takes.
-  explicit EventLoop(Duration per_round = kPerRound, UserTurns::Clock clock = MonotonicClock::now);
+  // If `per_round` is zero, each round runs one piece of users' work and one timer. `clock` and `processor`
+  // measure the time that users' work takes.
+  explicit EventLoop(Duration per_round = kPerRound, UserTurns::Clock clock = MonotonicClock::now,
+                     UserTurns::Clock processor = ProcessorClock::now);
 
   // Calls `handler` in each round in which `fd` has one of `events` (level-triggered epoll). Throws
   // std::bad_alloc if the kernel has no memory for it, std::system_error if epoll refuses the descriptor.
@@ -160,6 +242,8 @@ class EventLoop {
 
   // Queues a piece of work for the user's turns. Repeats the piece until it returns false.
   void in_turn_of(uid_t user, UserTurns::Piece piece) { turns_.add(user, std::move(piece)); }
+  // Makes a short call for the user outside of the user's turns: UserTurns::try_for().
+  bool try_for(uid_t user, const std::function<void()>& call) { return turns_.try_for(user, call); }
   // Whether work of the user is queued.
   bool has_work_for(uid_t user) const { return turns_.has(user); }
 
@@ -194,6 +278,7 @@ class EventLoop {
 
   const Duration per_round_;
   const UserTurns::Clock clock_;
+  UserTurns turns_;
   UniqueFd epoll_;
   UniqueFd stop_;
   bool stopped_ = false;
@@ -205,7 +290,6 @@ class EventLoop {
   IntrusiveList<QueuedTask, &QueuedTask::hook_> queued_;
   TimePoint try_again_ = kNever;  // when work is queued again that was left undone for lack of memory
   std::vector<Task> next_round_;
-  UserTurns turns_;
 };
 
 // A single event-loop timer for an object with many deadlines. The timer calls `on_timer` at the earliest

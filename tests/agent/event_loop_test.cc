@@ -179,9 +179,8 @@ TEST(EventLoop, QueuedTaskForWhichThereIsNoMemoryRunsAgain) {
 }
 
 TEST(UserTurns, PieceForWhichThereIsNoMemoryChangesNothing) {
-  UserTurns turns;
   TimePoint time{};
-  const auto clock = [&] { return time += UserTurns::kQuantum; };
+  UserTurns turns([&] { return time += UserTurns::kQuantum; });
   int runs = 0, added = 0;
   uid_t user = 0;
   const int calls = with_little_memory(
@@ -196,7 +195,7 @@ TEST(UserTurns, PieceForWhichThereIsNoMemoryChangesNothing) {
         }
       },
       [&] {
-        while (!turns.empty()) turns.run(std::chrono::hours(1), clock);
+        while (!turns.empty()) turns.run(std::chrono::hours(1));
         EXPECT_FALSE(turns.has(user++));
       });
   EXPECT_GT(calls, 3);
@@ -282,6 +281,28 @@ TEST(EventLoop, WhatComesAfterAHandlerIsDoneIsHandled) {
   }
   EXPECT_EQ(sum, 6u);
   loop.forget(counter.get());
+}
+
+TEST(EventLoop, WakesUpAtTheEndOfAPause) {
+  constexpr uid_t kSlow = 1'000'000;
+  const TimePoint begun = MonotonicClock::now();
+  Duration ahead{};
+  EventLoop loop(
+      EventLoop::kPerRound, [&] { return MonotonicClock::now() + ahead; }, [&] { return begun + ahead; });
+  int runs = 0;
+  const auto piece = [&] {
+    ahead += UserTurns::kSlow;
+    return ++runs == 1;
+  };
+  loop.in_turn_of(kSlow, piece);
+  while (runs < 2) loop.run_round();
+  loop.in_turn_of(kSlow, piece);
+  ahead += SlowUsers::kPause * UserTurns::kSlow - std::chrono::milliseconds(10);
+  bool is_late = false;
+  loop.at(MonotonicClock::now() + std::chrono::seconds(20), [&] { is_late = true; });
+  while (runs < 3 && !is_late) loop.run_round();
+  EXPECT_EQ(runs, 3);
+  EXPECT_FALSE(is_late);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ void Wire::mute(uint32_t slot) {
 }
 void Wire::hang_up(uint32_t) {}
 void Wire::unmute(uint32_t) {}
-Result<void> Wire::forward(uint32_t slot) {
+Result<void> Wire::forward(uint32_t slot, uid_t) {
   receivers_[slot] = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   return {};
 }
@@ -105,7 +105,7 @@ UniqueFd Wire::take_receiver(uint32_t slot) {
   const auto node = receivers_.extract(slot);
   return node ? std::move(node.mapped()) : UniqueFd();
 }
-Result<void> Wire::go_on_forwarding(uint32_t, UniqueFd) {
+Result<void> Wire::go_on_forwarding(uint32_t, uid_t, UniqueFd) {
   return {};
 }
 void Wire::hear_peers_of(const std::vector<control::Link>&) {}

@@ -51,13 +51,13 @@ Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t>) {
 void Wire::mute(uint32_t) {}
 void Wire::hang_up(uint32_t) {}
 void Wire::unmute(uint32_t) {}
-Result<void> Wire::forward(uint32_t) {
+Result<void> Wire::forward(uint32_t, uid_t) {
   return fail(EMFILE);
 }
 UniqueFd Wire::take_receiver(uint32_t) {
   return {};
 }
-Result<void> Wire::go_on_forwarding(uint32_t, UniqueFd) {
+Result<void> Wire::go_on_forwarding(uint32_t, uid_t, UniqueFd) {
   return {};
 }
 

@@ -32,6 +32,8 @@ constexpr Duration kPatience = std::chrono::milliseconds(20);
 constexpr Duration kAskTimeout = std::chrono::seconds(1);
 // After a refusal. The process at the slot may be another by then.
 constexpr Duration kRefusalLasts = std::chrono::seconds(1);
+// After a channel was lost because it was slow. By then the slot may have gone to another user.
+constexpr Duration kSlowLasts = std::chrono::seconds(60);
 // While nobody sleeps no bell is rung, but lines are offered, and end.
 constexpr uint32_t kRoundsPerLook = 1024;
 // Packets read from a line in one round. Acknowledgements go out between rounds: a sender with 128 requests
@@ -372,6 +374,7 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
 // Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
 // waits, in case that ours comes to nothing.
 void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket socket) {
+  if (MonotonicClock::now() < peer.slow_until) return;
   if (peer.is_asking && shard_.slot() < peer.slot()) {
     peer.put_off = std::move(socket);
   } else if (admit(peer)) {
@@ -484,11 +487,17 @@ void LocalPeers::remove_lost() {
       // Its last words.
       if (line->has_lanes()) read({peer.get(), line}, shm::kEntries);
       const bool was_refused = !line->was_open();
+      const bool was_slow = line->was_slow();
+      if (was_slow) {
+        peer->refused_until = peer->slow_until = MonotonicClock::now() + kSlowLasts;
+        peer->put_off.hang_up();
+      }
       peer->asked_until = TimePoint::min();
       peer->set_line(side, nullptr);
       if (side == LocalPeer::kAskedByUs && question_came_to_nothing(*peer)) continue;
       // Of two lines it is the one that is not needed that is hung up.
-      if (was_refused && !peer->has_line()) peer->refused_until = MonotonicClock::now() + kRefusalLasts;
+      if (was_refused && !was_slow && !peer->has_line())
+        peer->refused_until = MonotonicClock::now() + kRefusalLasts;
     }
   }
 }

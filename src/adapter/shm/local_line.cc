@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,7 @@
 
 #include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
+#include "base/processor_clock.h"
 #include "base/sealed_file.h"
 #include "control/model/message_socket.h"
 
@@ -197,12 +199,33 @@ void LocalLine::ring() {
   if (bell != nullptr && bell->ring()) return;
   const std::byte ring{};
   const int to = own_end_ ? own_end_.get() : socket_.get();
-  net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+  measure(
+      [&] { net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0); });
+}
+
+template <class Calls>
+void LocalLine::measure(const Calls& calls) {
+  if (is_ours_ || own_end_) return calls();
+  const TimePoint before = MonotonicClock::now();
+  const bool by_processor = costs_.is_suspect(before);
+  const TimePoint begun = by_processor ? ProcessorClock::now() : before;
+  calls();
+  const TimePoint now = MonotonicClock::now();
+  const Duration duration = (by_processor ? ProcessorClock::now() : now) - begun;
+  if (is_ours_ || state_ == State::kLost || !costs_.note(duration, by_processor, now)) return;
+  log_warning("a channel to another process is given up: calls on its socket take {} ms each",
+              duration / std::chrono::milliseconds(1));
+  was_slow_ = true;
+  lose();
+}
+
+void LocalLine::read_socket() {
+  measure([this] { read_messages(); });
 }
 
 // One who rings, or says anything else, without end has no more of our time than a few messages take: what
 // else there is the poll set tells of.
-void LocalLine::read_socket() {
+void LocalLine::read_messages() {
   std::array<std::byte, sizeof(Presentation)> buffer;
   bool is_ring = false;
   for (int i = 0; i < kMaxAtOnce && state_ != State::kLost && !is_ring; ++i) {

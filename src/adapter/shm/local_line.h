@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "adapter/shm/call_costs.h"
 #include "adapter/shm/channel_memory.h"
 #include "adapter/shm/group_key.h"
 #include "adapter/shm/local_packets.h"
@@ -57,12 +58,14 @@ class LocalLine {
   bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
   // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one.
   void read_socket();
-  // Wakes the other, who sleeps.
+  // Wakes the other, who sleeps. Loses the line if that, or reading the socket, takes long again and again.
   void ring();
   // It is of no use any more. The socket tells of it, to us as well.
   void lose();
   // Whether packets ever went by it.
   bool was_open() const { return was_open_; }
+  // Returns whether the line was lost because calls on its socket took long.
+  bool was_slow() const { return was_slow_; }
   // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
   void abandon();
 
@@ -103,6 +106,11 @@ class LocalLine {
   // What the line cannot do without.
   bool send(ConstBytes message, std::span<const int> files = {});
   bool may_bring_file() const;
+  // Makes calls on the socket, and loses the line if such calls take long. Another process of our user could
+  // stop us anyway, so calls for it are not measured.
+  template <class Calls>
+  void measure(const Calls& calls);
+  void read_messages();
   bool take(ConstBytes bytes, ForeignMessage& message);
   bool take_offer(int file);
   bool take_acceptance();
@@ -130,6 +138,8 @@ class LocalLine {
   OwnFd offered_;  // the file of an offer, until it is answered
   State state_;
   bool was_open_ = false;
+  bool was_slow_ = false;
+  CallCosts costs_;
   OwnBoard* const board_;
   const Bell* const bell_;  // ours
   std::optional<Bell> their_bell_;

@@ -114,6 +114,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Until when an answer is awaited, or there is no use in asking again.
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
+  // Until when there is no channel at all: the last one was lost because it was slow.
+  TimePoint slow_until = TimePoint::min();
 
   // The program itself has named it, once at least, while there was no channel.
   bool is_wanted = false;

@@ -76,7 +76,9 @@ void EventChannel::tally(size_t more, size_t less) {
 uint64_t EventChannel::send(protocol::CmEvent event) {
   event.generation = generation_;
   ++sent_;
-  if (!queue_.empty() || !transmit(event)) {
+  bool is_sent = false;
+  if (queue_.empty()) loop_.try_for(user_, [&] { is_sent = transmit(event); });
+  if (!is_sent) {
     queue_.emplace(sent_, event);
     by_id_.emplace(event.id, sent_);
     if (event.listener != 0) by_listener_.emplace(event.listener, sent_);

@@ -88,7 +88,10 @@ void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
   std::vector<std::byte> message(sizeof header + in_message.size());
   std::memcpy(message.data(), &header, sizeof header);
   std::memcpy(message.data() + sizeof header, in_message.data(), in_message.size());
-  const auto sent = in_file ? send_with_file(message, mad.subspan(in_message.size())) : socket_.send(message);
+  Result<void> sent = fail(EAGAIN);
+  loop_.try_for(user_, [&] {
+    sent = in_file ? send_with_file(message, mad.subspan(in_message.size())) : socket_.send(message);
+  });
   if (!sent) {
     const ActingFor user(user_);
     log_debug("a management datagram is lost: its program does not take it (errno {})", sent.error().code);

@@ -19,14 +19,23 @@ Result<UniqueFd> ClientEvents::open(uint16_t version) {
   if (!ends) return fail(ends.error().code);
   socket_.emplace(sockets_, user_, std::move(ends->ours), ClientSockets::For::kEvents, share_);
   version_ = version;
-  loop_.watch_for(user_, socket_->get(), EPOLLIN, [this](uint32_t) { return on_readable(); });
+  loop_.watch_for(user_, socket_->get(), EPOLLIN, [this](uint32_t events) { return on_event(events); });
   return std::move(ends->theirs);
 }
 
 void ClientEvents::links_changed() {
   if (!socket_ || stopped_) return;
   links_outdated_ = true;
-  push_links();
+  loop_.set_events(socket_->get(), EPOLLIN | EPOLLOUT);  // on_event() sends it
+}
+
+bool ClientEvents::on_event(uint32_t events) {
+  if (stopped_) return false;
+  if ((events & EPOLLOUT) != 0) {
+    push_links();
+    if (!links_outdated_ || links_unseen_) loop_.set_events(socket_->get(), EPOLLIN);
+  }
+  return on_readable();
 }
 
 void ClientEvents::push_links() {
@@ -47,9 +56,12 @@ bool ClientEvents::say(Kind& kind, Message message, int error, const UniqueFd& f
   message.header = protocol::request_header(kind.message, 0, version_);
   message.header.error = error;
   const int fd = file.get();
-  const auto sent = socket_->send(protocol::bytes_of(message), {&fd, file ? 1u : 0u});
+  bool sent = false;
+  loop_.try_for(user_, [&] {
+    sent = socket_->send(protocol::bytes_of(message), {&fd, file ? 1u : 0u}).has_value();
+  });
   if (sent) ++kind.unseen;
-  return sent.has_value();
+  return sent;
 }
 
 // Whether both ends of a pair of sockets may wait to be closed. Asked before the first end is sent, when the
@@ -87,7 +99,6 @@ bool ClientEvents::tell_trace(bool on) {
 }
 
 bool ClientEvents::on_readable() {
-  if (stopped_) return false;
   std::byte buffer[protocol::kMaxEventBytes];
   const auto seen = socket_->look(buffer);
   if (!seen && seen.error().code == EAGAIN) return false;

@@ -52,11 +52,12 @@ class ClientEvents {
   // Stops reading and sending. Called when the session is about to end.
   void stop() { stopped_ = true; }
 
-  // Sends the new link table, if necessary after the client has acknowledged the previous one.
+  // Sends the new link table in a turn of the user, if necessary after the client has acknowledged the
+  // previous one.
   void links_changed();
   // Sends the client a socket to another process in an XRC domain, or an error. Returns false if the message
-  // is not sent, for example because the client has not acknowledged earlier ones. `other`: the user of the
-  // process at the socket's other end.
+  // is not sent: the client has not acknowledged earlier ones, or its user pauses (SlowUsers). `other`: the
+  // user of the process at the socket's other end.
   bool tell_peer(control::DomainPeer peer, uid_t other);
   // Sends the client its end of a channel to another slot, or an error. Returns false if the message is not
   // sent: for the reasons of tell_peer(), or because the client's version has no channels. `other`: the user
@@ -72,6 +73,7 @@ class ClientEvents {
   bool tell_trace(bool on);
 
  private:
+  bool on_event(uint32_t events);
   // Handles one message. Returns false if there is none, or the client must be disconnected.
   bool on_readable();
   void take(ConstBytes message);

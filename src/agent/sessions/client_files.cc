@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/detached_thread.h"
@@ -88,7 +89,7 @@ struct ForeignCloser::Work {
   struct Item {
     UniqueFd fd;
     QuotaShare share;
-    bool is_nameless;
+    Before before;
   };
   explicit Work(std::shared_ptr<Closed> all) : closed(std::move(all)) {}
 
@@ -123,8 +124,9 @@ void* ForeignCloser::run(void* argument) {
       }
       now.swap(work.next);
     }
-    for (auto& [fd, share, is_nameless] : now) {
-      if (is_nameless) {
+    for (auto& [fd, share, before] : now) {
+      if (before == Before::kShutDown) ::shutdown(fd.get(), SHUT_RDWR);
+      if (before == Before::kBind) {
         while (!bind_to_random_name(fd.get()) && errno == EINTR) {
         }
       }
@@ -139,11 +141,16 @@ void* ForeignCloser::run(void* argument) {
 void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
   if (!fd) return;
   if (!share) share = count(user);
-  enqueue(user, std::move(fd), std::move(share), false);
+  enqueue(user, std::move(fd), std::move(share), Before::kNothing);
 }
 
 void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {
-  enqueue(user, std::move(socket), count(user), true);
+  enqueue(user, std::move(socket), count(user), Before::kBind);
+}
+
+void ForeignCloser::shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share) {
+  if (!share) share = count(user);
+  enqueue(user, std::move(socket), std::move(share), Before::kShutDown);
 }
 
 Result<void> ClientFile::name_socket() const {
@@ -153,13 +160,13 @@ Result<void> ClientFile::name_socket() const {
   return {};
 }
 
-void ForeignCloser::enqueue(uid_t user, UniqueFd fd, QuotaShare share, bool is_nameless) {
+void ForeignCloser::enqueue(uid_t user, UniqueFd fd, QuotaShare share, Before before) {
   std::shared_ptr<Work>& work = users_[user];
   if (!work) work = std::make_shared<Work>(closed_);
   {
     const std::lock_guard lock(work->mutex);
     if (work->waiting == 0) work->progress = MonotonicClock::now();
-    work->next.push_back({std::move(fd), std::move(share), is_nameless});
+    work->next.push_back({std::move(fd), std::move(share), before});
     ++work->waiting;
     if (work->at_work) return;
     work->at_work = true;

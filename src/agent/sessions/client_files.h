@@ -61,6 +61,9 @@ class ForeignCloser {
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().
   void name_and_close(uid_t user, UniqueFd socket);
+  // Shuts a socket down on the user's thread, then closes the descriptor like close(). shutdown(2) wakes all
+  // watches of the other end, and there may be any number (epoll(7)).
+  void shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share = {});
   // Returns a descriptor that is readable after descriptors were closed, until take_closed().
   int fd() const;
   // Destroys the shares of descriptors that are closed, and returns their number.
@@ -73,7 +76,9 @@ class ForeignCloser {
  private:
   struct Closed;
   struct Work;
-  void enqueue(uid_t user, UniqueFd fd, QuotaShare share, bool is_nameless);
+  // A call that is made before the descriptor is closed.
+  enum class Before : uint8_t { kNothing, kBind, kShutDown };
+  void enqueue(uid_t user, UniqueFd fd, QuotaShare share, Before before);
   static void* run(void* work);
   void forget_idle();
 

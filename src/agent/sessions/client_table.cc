@@ -165,6 +165,15 @@ void ClientTable::clear() {
   }
 }
 
+void ClientTable::resume() {
+  for (const auto& [id, client] : sessions_) {
+    loop_.in_turn_of(client.user, [this, number = id] {
+      if (Session* session = find(number)) session->resume();
+      return false;
+    });
+  }
+}
+
 Session* ClientTable::find(uint64_t id) const {
   const auto found = sessions_.find(id);
   return found == sessions_.end() ? nullptr : found->second.session.get();

@@ -54,6 +54,9 @@ class ClientTable {
   // the agent's name free. Called when the agent ends.
   void clear();
 
+  // Has each session answer its hello in a turn of its user (Session::resume()).
+  void resume();
+
   Session* find(uint64_t id) const;
   // Returns the number of clients, including those whose session has not started.
   size_t size() const { return sessions_.size() + coming_.size(); }

@@ -319,7 +319,6 @@ void Session::hello(const protocol::HelloRequest& request, ClientFile takeover_s
 
 void Session::resume() {
   if (!pending_hello_) return;
-  const ActingFor user(client_.uid);
   finish_hello();
   listen();
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/forwarder.h"
 
+#include <atomic>
 #include <climits>
 #include <system_error>
+#include <utility>
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -73,17 +76,26 @@ int send_buffer_of(int end) {
 }  // namespace
 
 struct Forwarder::Delivery {
-  Delivery(uint32_t of, uint64_t its_key, int from, UniqueFd to)
-      : slot(of), key(its_key), socket(from), end(std::move(to)), room(send_buffer_of(end.get())) {}
+  Delivery(uint32_t of, uid_t whose, uint64_t its_key, int from, UniqueFd to)
+      : slot(of),
+        user(whose),
+        key(its_key),
+        socket(from),
+        end(std::move(to)),
+        room(send_buffer_of(end.get())) {}
 
   const uint32_t slot;
+  const uid_t user;
   const uint64_t key;
   const int socket;
-  const UniqueFd end;
+  UniqueFd end;    // the agent's thread takes it once `ended` and not `in_turn`
   const int room;  // send buffer size of the pair
-  std::mutex turn{};
-  // Under `turn`
-  bool ended = false;
+  std::mutex reading{};
+  bool ended = false;  // under `reading`; the thread then uses neither `socket` nor, after its turn, `end`
+  std::atomic<bool> in_turn = false;  // set under `reading`
+  // Used by the thread alone
+  bool is_queued = false;
+  bool is_unwatched = false;  // while it is queued
   net::ReadAhead ahead{};
   int handed = 0;       // unread bytes in the pair after the latest datagrams were put there
   TimePoint read_at{};  // when the receiver was last seen to read
@@ -92,7 +104,12 @@ struct Forwarder::Delivery {
   bool has_read(int waiting) const { return waiting == 0 || waiting < handed; }
 };
 
-Forwarder::Forwarder() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), stop_(::eventfd(0, EFD_CLOEXEC)) {
+Forwarder::Forwarder(HangUp hang_up, Clocks clocks)
+    : hang_up_(hang_up ? std::move(hang_up) : [](uid_t, UniqueFd end) { ::shutdown(end.get(), SHUT_RDWR); }),
+      clocks_(std::move(clocks)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      stop_(::eventfd(0, EFD_CLOEXEC)),
+      turns_(clocks_.now, clocks_.processor, kSlow) {
   if (!epoll_ || !stop_) throw std::system_error(errno, std::generic_category(), "courier");
   epoll_event event{EPOLLIN, {.u64 = kStop}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), &event);
@@ -104,24 +121,26 @@ Forwarder::~Forwarder() {
   if (thread_.joinable()) thread_.join();
 }
 
-Result<UniqueFd> Forwarder::begin(uint32_t slot, int socket) {
+Result<UniqueFd> Forwarder::begin(uint32_t slot, uid_t user, int socket) {
   auto ends = control::make_socket_pair();
   if (!ends) return fail(ends.error().code);
   // The receiver can send nothing back, so no descriptor either: closing one may take as long as its maker
   // likes.
   if (::shutdown(ends->ours.get(), SHUT_RD) != 0) return fail(errno);
   ::setsockopt(ends->ours.get(), SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
-  if (const auto begun = go_on(slot, socket, std::move(ends->ours)); !begun) return fail(begun.error().code);
+  if (const auto begun = go_on(slot, user, socket, std::move(ends->ours)); !begun)
+    return fail(begun.error().code);
   return std::move(ends->theirs);
 }
 
-Result<void> Forwarder::go_on(uint32_t slot, int socket, UniqueFd end) {
+Result<void> Forwarder::go_on(uint32_t slot, uid_t user, int socket, UniqueFd end) {
+  close_ended();
   if (const auto started = start_thread(); !started) return started;
   if (const auto set = net::set_receive_options(socket); !set) return set;
   net::set_ip_details(socket, true);
   ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBytes, sizeof kSocketBytes);
   const auto delivery =
-      std::make_shared<Delivery>(slot, key_of(++generation_ & INT32_MAX, slot), socket, std::move(end));
+      std::make_shared<Delivery>(slot, user, key_of(++generation_ & INT32_MAX, slot), socket, std::move(end));
   {
     const std::lock_guard lock(mutex_);
     deliveries_[slot] = delivery;
@@ -160,8 +179,8 @@ int Forwarder::end_of(uint32_t slot) const {
   return found == deliveries_.end() ? -1 : found->second->end.get();
 }
 
-// After the removal the thread does not find the delivery any more. Waits for the turn in progress, if the
-// thread is in one.
+// After the removal the thread does not find the delivery any more. Waits for a read in progress, which is
+// short whatever the receiver does, but not for a send.
 void Forwarder::end(uint32_t slot) {
   std::shared_ptr<Delivery> ended;
   {
@@ -172,8 +191,25 @@ void Forwarder::end(uint32_t slot) {
     deliveries_.erase(found);
     forget(*ended);
   }
-  const std::lock_guard turn(ended->turn);
-  ended->ended = true;
+  {
+    const std::lock_guard reading(ended->reading);
+    ended->ended = true;
+  }
+  if (ended->in_turn.load(std::memory_order_acquire)) {
+    UniqueFd copy(::fcntl(ended->end.get(), F_DUPFD_CLOEXEC, 0));
+    if (copy) hang_up_(ended->user, std::move(copy));
+  }
+  ended_.push_back(std::move(ended));
+  close_ended();
+}
+
+// Closes the ends that the thread does not use any more. At most one stays: the thread is in one turn.
+void Forwarder::close_ended() {
+  std::erase_if(ended_, [this](const auto& delivery) {
+    if (delivery->in_turn.load(std::memory_order_acquire)) return false;
+    hang_up_(delivery->user, std::move(delivery->end));
+    return true;
+  });
 }
 
 // Removes the watches explicitly. Closing would not do: other processes have descriptors of the same sockets,
@@ -183,19 +219,37 @@ void Forwarder::forget(const Delivery& delivery) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, delivery.end.get(), nullptr);
 }
 
+// Skipped if the agent has taken the slot back meanwhile and leased it again.
+void Forwarder::forget_if_current(const Delivery& delivery) {
+  const std::lock_guard lock(mutex_);
+  const auto found = deliveries_.find(delivery.slot);
+  if (found != deliveries_.end() && found->second.get() == &delivery) forget(delivery);
+}
+
 // ---- the thread
 
 void Forwarder::run() {
   for (;;) {
-    std::array<epoll_event, 64> events;
-    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+    std::array<epoll_event, 256> events;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms());
     if (count < 0 && errno != EINTR) return;
+    const bool is_alone = count == 1 && turns_.empty();
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == kStop) return;
-      answer(event.data.u64, event.events);
+      survive_lack_of_memory([&] { answer(event.data.u64, event.events, is_alone); });
     }
+    survive_lack_of_memory([this] { turns_.run(EventLoop::kPerRound); });
   }
+}
+
+int Forwarder::timeout_ms() const {
+  if (!turns_.empty()) return 0;
+  const TimePoint end = turns_.pause_end();
+  if (end == kNever) return -1;
+  const Duration left = end - clocks_.now();
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, INT_MAX));
 }
 
 std::shared_ptr<Forwarder::Delivery> Forwarder::find(uint64_t key) {
@@ -204,45 +258,72 @@ std::shared_ptr<Forwarder::Delivery> Forwarder::find(uint64_t key) {
   return found != deliveries_.end() && found->second->key == key ? found->second : nullptr;
 }
 
-void Forwarder::answer(uint64_t key, uint32_t events) {
-  const bool of_pair = (key & kIsPair) != 0;
+// A UDP socket is reported again and again until its turn. So it is not watched while its user pauses.
+// `is_alone`: there is no other work, so the turn comes at once.
+void Forwarder::answer(uint64_t key, uint32_t events, bool is_alone) {
   const std::shared_ptr<Delivery> delivery = find(key & ~kIsPair);
   if (delivery == nullptr) return;
-  if (!of_pair) return take_turn(*delivery);
-  if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
-    const std::lock_guard lock(mutex_);
-    // Skipped if the agent has taken the slot back meanwhile and leased it again.
-    const auto found = deliveries_.find(delivery->slot);
-    if (found != deliveries_.end() && found->second == delivery) forget(*delivery);
-  } else {
-    const std::lock_guard turn(delivery->turn);
-    if (delivery->is_held && !delivery->has_read(waiting_in(delivery->end.get()))) return;
-    delivery->is_held = false;
-    delivery->read_at = MonotonicClock::now();
-    wait_for_room(*delivery, false);
+  if ((key & kIsPair) != 0) return answer_pair(*delivery, events);
+  const auto at_once = [&] { take_turn(*delivery); };
+  if (is_alone && turns_.try_for(delivery->user, at_once)) return;
+  if (turns_.is_paused(delivery->user)) {
+    set_events(*delivery, 0, 0);
+    delivery->is_unwatched = true;
   }
+  if (delivery->is_queued) return;
+  turns_.add(delivery->user, [this, delivery] {
+    delivery->is_queued = false;
+    if (std::exchange(delivery->is_unwatched, false)) wait_for_room(*delivery, false);
+    take_turn(*delivery);
+    return false;
+  });
+  delivery->is_queued = true;
+}
+
+void Forwarder::answer_pair(Delivery& delivery, uint32_t events) {
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return forget_if_current(delivery);
+  const std::lock_guard reading(delivery.reading);
+  if (delivery.ended) return;
+  if (delivery.is_held && !delivery.has_read(waiting_in(delivery.end.get()))) return;
+  delivery.is_held = false;
+  delivery.read_at = clocks_.now();
+  wait_for_room(delivery, false);
 }
 
 // Forwards few datagrams, so that other deliveries get their turn soon.
 void Forwarder::take_turn(Delivery& delivery) {
-  const std::lock_guard turn(delivery.turn);
-  if (delivery.ended) return;
+  const uint32_t got = read(delivery);
+  if (got == 0) return;
+  survive_lack_of_memory([&] { forward(delivery, got); });
+  delivery.handed = waiting_in(delivery.end.get());
+  delivery.in_turn.store(false, std::memory_order_release);
+}
+
+// Returns the number of datagrams that are in `batch_`. If there are any, `end` stays open until the turn is
+// over.
+uint32_t Forwarder::read(Delivery& delivery) {
+  const std::lock_guard reading(delivery.reading);
+  if (delivery.ended) return 0;
   const int waiting = waiting_in(delivery.end.get());
-  const TimePoint now = MonotonicClock::now();
+  const TimePoint now = clocks_.now();
   if (delivery.has_read(waiting)) {
     delivery.read_at = now;
   } else if (now - delivery.read_at >= kUnread) {
-    return hold_back(delivery);
+    hold_back(delivery);
+    return 0;
   }
   const uint32_t room = room_in(waiting, delivery.room);
-  if (room == 0) return wait_for_room(delivery, true);
-  const uint32_t asked = std::min(delivery.ahead.wanted(), room);
+  if (room == 0) {
+    wait_for_room(delivery, true);
+    return 0;
+  }
+  const uint32_t asked = turns_.is_suspect(delivery.user) ? 1 : std::min(delivery.ahead.wanted(), room);
   const uint32_t got = batch_.read(delivery.socket, asked);
   size_t largest = 0;
   for (uint32_t i = 0; i < got; ++i) largest = std::max(largest, batch_.data(i).size());
   delivery.ahead.adapt(asked, got, static_cast<uint32_t>(largest));
-  if (got > 0) forward(delivery, got);
-  delivery.handed = waiting_in(delivery.end.get());
+  delivery.in_turn.store(got > 0, std::memory_order_relaxed);
+  return got;
 }
 
 void Forwarder::forward(Delivery& delivery, uint32_t count) {

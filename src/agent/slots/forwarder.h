@@ -2,13 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
+
+#include <sys/types.h>
 
 #include "adapter/net/udp/receiver.h"
+#include "agent/event_loop.h"
+#include "base/processor_clock.h"
 #include "base/result.h"
+#include "base/time.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
@@ -22,24 +29,38 @@ namespace verbena::agent {
 // UDP socket until there is room. The kernel then drops and counts excess datagrams, as for a process that
 // has the UDP socket itself and does not read. The thread also stops reading the UDP socket if the receiver
 // has read nothing for 60 ms. The receiver may be stopped, and StoppedProcesses
-// (agent/takeover/stopped_processes.h) looks for its packets in the UDP socket. Each turn reads only a few
-// datagrams of one socket, so that all sockets are served under any load.
+// (agent/takeover/stopped_processes.h) looks for its packets in the UDP socket. Users have turns of the
+// thread's time (UserTurns). Each piece reads only a few datagrams of one socket. After a slow send to a
+// receiver, the receivers of its user get nothing for a while (SlowUsers).
 //
 // All methods are called on one thread, the agent's.
 class Forwarder {
  public:
-  Forwarder();
+  // A slow piece of work (SlowUsers). To read and send some datagrams takes a fifth of this on slow machines.
+  static constexpr Duration kSlow = std::chrono::milliseconds(1);
+
+  // Shuts down and closes a pair's sending end, which may take as long as a send. For the agent's thread.
+  using HangUp = std::function<void(uid_t user, UniqueFd end)>;
+  // Clocks that the forwarder's thread reads.
+  struct Clocks {
+    UserTurns::Clock now;
+    UserTurns::Clock processor;
+  };
+  // Without `hang_up`, the agent's thread itself shuts ends down.
+  explicit Forwarder(HangUp hang_up = {}, Clocks clocks = {MonotonicClock::now, ProcessorClock::now});
   ~Forwarder();
 
   // Starts to forward datagrams from `socket` over a new Unix socket pair, and returns the receiver's end of
-  // the pair. REQUIRES: the slot is not forwarded yet; the socket stays open until end()
-  Result<UniqueFd> begin(uint32_t slot, int socket);
+  // the pair. `user`: the receiver's. REQUIRES: the slot is not forwarded yet; the socket stays open until
+  // end()
+  Result<UniqueFd> begin(uint32_t slot, uid_t user, int socket);
   // Like begin(), but sends over `end`, the sending end of a pair that a former agent has created.
-  Result<void> go_on(uint32_t slot, int socket, UniqueFd end);
+  Result<void> go_on(uint32_t slot, uid_t user, int socket, UniqueFd end);
   // Returns the forwarder's end of the pair, or -1 if nothing is forwarded for the slot.
   int end_of(uint32_t slot) const;
-  // Stops forwarding for the slot and closes its sending end. If the thread is forwarding datagrams of this
-  // slot, waits until it has forwarded these few.
+  // Stops forwarding for the slot: the thread does not use its UDP socket any more. Shuts the pair down for
+  // all processes that have a copy of the sending end. Does not wait for a send in progress; the sending end
+  // is closed after that, by the next call that begins or ends something.
   void end(uint32_t slot);
 
  private:
@@ -47,22 +68,32 @@ class Forwarder {
 
   Result<void> start_thread();
   Result<void> watch(Delivery& delivery);
+  void close_ended();
   void run();
+  int timeout_ms() const;
   std::shared_ptr<Delivery> find(uint64_t key);
-  void answer(uint64_t key, uint32_t events);
+  void answer(uint64_t key, uint32_t events, bool is_alone);
+  void answer_pair(Delivery& delivery, uint32_t events);
   void take_turn(Delivery& delivery);
+  uint32_t read(Delivery& delivery);
   void forward(Delivery& delivery, uint32_t count);
   void wait_for_room(Delivery& delivery, bool full);
   void hold_back(Delivery& delivery);
   void set_events(const Delivery& delivery, uint32_t of_socket, uint32_t of_pair);
   void forget(const Delivery& delivery);
+  void forget_if_current(const Delivery& delivery);
 
+  const HangUp hang_up_;
+  const Clocks clocks_;
   UniqueFd epoll_;
   UniqueFd stop_;
   net::DatagramBatch batch_;
   mutable std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<Delivery>> deliveries_;  // by slot; under the mutex
+  std::vector<std::shared_ptr<Delivery>> ended_;              // their ends are still open
   uint32_t generation_ = 0;
+  // Used by the thread alone
+  UserTurns turns_;
   std::thread thread_;
 };
 

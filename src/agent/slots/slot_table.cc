@@ -52,7 +52,7 @@ Result<LeasedSlot> SlotTable::lease(const Lessee& lessee, TimePoint now) {
   Entry& entry = entries_[*index];
   const bool is_forwarded = !lessee.shares_port && wire_.socket(*index) >= 0;
   if (is_forwarded) {
-    if (const auto begun = wire_.forward(*index); !begun) {
+    if (const auto begun = wire_.forward(*index, lessee.uid); !begun) {
       wire_.mute(*index);
       return fail(begun.error().code);
     }
@@ -238,14 +238,14 @@ Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) 
     if (slot.process >= 0) take_process(entry.lessee, own(slot.process));
     enter_lessee(slot.index, entry);
     entry.is_forwarded = slot.forwarder_end >= 0;
-    if (entry.is_forwarded) pass_on(slot.index, own(slot.forwarder_end));
+    if (entry.is_forwarded) pass_on(slot.index, slot.uid, own(slot.forwarder_end));
   }
   return {};
 }
 
 // Goes on forwarding where the former agent stopped.
-void SlotTable::pass_on(uint32_t index, UniqueFd forwarder_end) {
-  const auto begun = wire_.go_on_forwarding(index, std::move(forwarder_end));
+void SlotTable::pass_on(uint32_t index, uid_t user, UniqueFd forwarder_end) {
+  const auto begun = wire_.go_on_forwarding(index, user, std::move(forwarder_end));
   if (!begun) log_warning("slot {} gets nothing from the wire any more: errno {}", index, begun.error().code);
 }
 

@@ -152,7 +152,7 @@ class SlotTable {
   void enter_lessee(uint32_t index, const Entry& entry);
   void strike_lessee(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);
-  void pass_on(uint32_t index, UniqueFd forwarder_end);
+  void pass_on(uint32_t index, uid_t user, UniqueFd forwarder_end);
 
   Wire& wire_;
   const uid_t own_;

@@ -262,7 +262,7 @@ void Wire::mute(uint32_t slot) {
 }
 
 void Wire::hang_up(uint32_t slot) {
-  if (const int end = forwarder_end(slot); end >= 0) ::shutdown(end, SHUT_RDWR);
+  if (forwarder_ != nullptr) forwarder_->end(slot);
 }
 
 void Wire::unmute(uint32_t slot) {
@@ -301,16 +301,16 @@ bool Wire::guard(int socket) const {
 Result<void> Wire::engage_forwarder() {
   if (forwarder_ != nullptr) return {};
   try {
-    forwarder_ = std::make_unique<Forwarder>();
+    forwarder_ = std::make_unique<Forwarder>(hang_up_);
   } catch (const std::system_error& error) {
     return fail(error.code().value());
   }
   return {};
 }
 
-Result<void> Wire::forward(uint32_t slot) {
+Result<void> Wire::forward(uint32_t slot, uid_t user) {
   if (const auto engaged = engage_forwarder(); !engaged) return engaged;
-  auto receiver = forwarder_->begin(slot, socket(slot));
+  auto receiver = forwarder_->begin(slot, user, socket(slot));
   if (!receiver) return fail(receiver.error().code);
   receivers_[slot] = std::move(*receiver);
   return {};
@@ -321,9 +321,9 @@ UniqueFd Wire::take_receiver(uint32_t slot) {
   return node ? std::move(node.mapped()) : UniqueFd();
 }
 
-Result<void> Wire::go_on_forwarding(uint32_t slot, UniqueFd forwarder_end) {
+Result<void> Wire::go_on_forwarding(uint32_t slot, uid_t user, UniqueFd forwarder_end) {
   if (const auto engaged = engage_forwarder(); !engaged) return engaged;
-  return forwarder_->go_on(slot, socket(slot), std::move(forwarder_end));
+  return forwarder_->go_on(slot, user, socket(slot), std::move(forwarder_end));
 }
 
 }  // namespace verbena::agent

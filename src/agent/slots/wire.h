@@ -9,9 +9,11 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <linux/filter.h>
+#include <sys/types.h>
 
 #include "agent/slots/forwarder.h"
 #include "agent/slots/process.h"
@@ -62,7 +64,8 @@ class SocketCalls {
 // can neither send as the agent, nor hold the socket's lock by a send that waits (MSG_MORE).
 class Wire {
  public:
-  explicit Wire(uint16_t port) : port_(port) {}
+  // `hang_up`: shuts down and closes ends of forwarding pairs.
+  explicit Wire(uint16_t port, Forwarder::HangUp hang_up = {}) : port_(port), hang_up_(std::move(hang_up)) {}
 
   // Opens the group with slot 0's socket if no process has the port. Afterwards has_sockets() tells whether
   // that succeeded, and reason() why not. A search for the process that has the port starts only at the first
@@ -105,18 +108,19 @@ class Wire {
   // program that gets the socket cannot remove the filter. Returns false and sets errno on failure.
   bool guard(int socket) const;
 
-  // Starts to forward the slot's packets, for a holder that does not get the socket. mute() stops the
+  // Starts to forward the slot's packets to `user`, who does not get the socket. mute() stops the
   // forwarding. The next take_receiver() returns the end of the pair for the holder.
-  Result<void> forward(uint32_t slot);
+  Result<void> forward(uint32_t slot, uid_t user);
   // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);
-  // Shuts down the slot's forwarding pair. From now on no process can forward to the slot's former holder,
-  // not even the standby, which has a copy of the agent's end (StoppedAgent).
+  // Stops forwarding and shuts down the slot's pair, perhaps a moment later. From then on no process can
+  // forward to the slot's former holder, not even the standby, which has a copy of the agent's end
+  // (StoppedAgent).
   void hang_up(uint32_t slot);
   // Returns the forwarder's end of the pair, with which the next agent continues, or -1 if the slot's packets
   // are not forwarded.
   int forwarder_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
-  Result<void> go_on_forwarding(uint32_t slot, UniqueFd forwarder_end);
+  Result<void> go_on_forwarding(uint32_t slot, uid_t user, UniqueFd forwarder_end);
 
  private:
   static constexpr size_t kMaxWaiting = 256;
@@ -135,6 +139,7 @@ class Wire {
   std::vector<std::shared_ptr<const UniqueFd>> sockets_;  // by slot; pending calls share ownership
   std::set<uint32_t> shared_;
   SocketCalls calls_;
+  const Forwarder::HangUp hang_up_;
   std::map<uint32_t, UniqueFd> receivers_;
   std::unique_ptr<Forwarder> forwarder_;  // exists from the first forwarded slot on
   std::string reason_;

@@ -458,7 +458,7 @@ void StoppedAgent::begin() try {
   for (const SlotRecord& slot : contents_.slots) {
     if (!slot.leased || slot.socket < 0 || slot.forwarder_end < 0) continue;
     UniqueFd end(::fcntl(slot.forwarder_end, F_DUPFD_CLOEXEC, 3));
-    const auto goes_on = forwarder_->go_on(slot.index, slot.socket, std::move(end));
+    const auto goes_on = forwarder_->go_on(slot.index, slot.uid, slot.socket, std::move(end));
     if (!goes_on) log_warning("slot {} gets no packets: errno {}", slot.index, goes_on.error().code);
   }
 } catch (const std::system_error& error) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "adapter/engine/support/handshake.h"
+#include "adapter/engine/support/watches.h"
 #include "adapter/shm/local_line.h"
 
 namespace verbena::engine {
@@ -174,6 +175,39 @@ TEST_F(LocalBell, ThatIsSilencedLeavesTheSocket) {
   ASSERT_EQ(::shutdown(theirs.ringing_fd(), SHUT_RDWR), 0);
   line->ring();
   EXPECT_TRUE(is_rung_by_socket());
+}
+
+class SlowSocket : public LocalBell {
+ protected:
+  void SetUp() override {
+    if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+    we_offer();
+    they_answer_from_another_user();
+    ASSERT_TRUE(line->is_open());
+    EXPECT_EQ(type_of(hear()), kHalf);
+  }
+};
+
+TEST_F(SlowSocket, LosesTheLineThatRingsIt) {
+  for (int i = 0; i < 100; ++i) line->ring();
+  EXPECT_TRUE(line->is_open());
+  const Watches watches(other.get());
+  int rings = 0;
+  for (; rings < 100 && line->is_open(); ++rings) line->ring();
+  EXPECT_EQ(line->state(), LocalLine::State::kLost);
+  EXPECT_TRUE(line->was_slow());
+  EXPECT_LE(rings, 1 + CallCosts::kMaxSlow);
+}
+
+TEST_F(SlowSocket, LosesTheLineThatReadsFromIt) {
+  const Watches watches(other.get());
+  int rings = 0;
+  for (; rings < 100 && line->is_open(); ++rings) {
+    ASSERT_EQ(::send(other.get(), "", 1, 0), 1);
+    line->read_socket();
+  }
+  EXPECT_TRUE(line->was_slow());
+  EXPECT_LE(rings, 1 + CallCosts::kMaxSlow);
 }
 
 }  // namespace

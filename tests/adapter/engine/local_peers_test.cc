@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include "adapter/engine/support/shard_test.h"
+#include "adapter/engine/support/watches.h"
 #include "adapter/memory/guarded.h"
 #include "observe/capture/ring_file.h"
 #include "observe/capture/ring_reader.h"
@@ -854,6 +855,26 @@ TEST_F(CapturedLocalPeers, AFileThatIsNoRingIsNotWritten) {
   peers->capture(other);
   post(connect_qp());
   EXPECT_THAT(read(*line), ElementsAre(Operation::kSendOnly));
+}
+
+// Each call on its socket would take long again.
+TEST_F(LocalPeersTest, ASlotWhoseChannelWasSlowGetsNoOther) {
+  const auto line = open();
+  ASSERT_NE(find(), nullptr);
+  const Watches watches(line->fd());
+  for (int i = 0; i < 100 && find() != nullptr; ++i) {
+    line->ring();
+    look();
+  }
+  EXPECT_EQ(find(), nullptr);
+  asked.clear();
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_THAT(asked, IsEmpty());
+  const auto another = invite_by(kOtherSlot);
+  if (another != nullptr) another->read_socket();
+  EXPECT_TRUE(another == nullptr || !another->is_open());
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_NE(invite_by(kOtherSlot + 1), nullptr) << "others do";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -85,6 +86,31 @@ TEST_F(EventChannelTest, EventsWaitForTheNameOfTheirSocket) {
   EXPECT_TRUE(has_name(agents_end_));
   while (of_client_ != 0) loop_.run_round();
   EXPECT_THAT(read(ends), ElementsAre(1, 2));
+}
+
+// A message may take its sender long (SlowUsers).
+TEST_F(EventChannelTest, EventsWaitWhileTheUserPauses) {
+  constexpr uid_t kSlowUser = 1'000'000;
+  TimePoint time = MonotonicClock::now();
+  Duration each = UserTurns::kSlow;
+  const auto clock = [&] { return time += each; };
+  EventLoop loop(EventLoop::kPerRound, clock, clock);
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+  bind_to_random_name(fds[0]);
+  Ends ends{std::make_unique<EventChannel>(loop, kSlowUser, ClientFile(UniqueFd(fds[0]), kSlowUser, closer_),
+                                           1, EventChannel::Tallies{of_client_, of_users_}),
+            UniqueFd(fds[1])};
+  for (const uint32_t id : {1, 2, 3, 4}) send(ends, id);
+  EXPECT_EQ(of_client_, 2u);
+  EXPECT_THAT(read(ends), ElementsAre(1, 2));
+  each = Duration::zero();
+  time += std::chrono::minutes(1);
+  while (of_client_ != 0) {
+    loop.in_next_round([] {});
+    loop.run_round();
+  }
+  EXPECT_THAT(read(ends), ElementsAre(3, 4));
 }
 
 TEST_F(EventChannelTest, WhatWaitsArrivesInItsOrder) {

@@ -21,7 +21,7 @@ using protocol::MessageType;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr uid_t kUser = 1000;
+constexpr uid_t kUser = 1'000'000;  // not the user who runs the tests
 
 // The event that no process has the domain open.
 control::DomainPeer no_peer(uint64_t domain) {
@@ -58,7 +58,10 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   void on_end() override { ended = true; }
   ClientEvents::Client& events_client() { return *this; }
   // Reads the client's next event; nothing if there is none.
-  std::optional<protocol::PeerMessage> read() { return read(client); }
+  std::optional<protocol::PeerMessage> read() {
+    run();
+    return read(client);
+  }
   static std::optional<protocol::PeerMessage> read(const UniqueFd& from) {
     protocol::PeerMessage message{};
     const auto received = receive_message(from.get(), std::as_writable_bytes(std::span(&message, 1)));
@@ -66,7 +69,14 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   }
   void say(MessageType type, uint32_t sequence) {
     ASSERT_TRUE(send_message(client.get(), protocol::bytes_of(protocol::request_header(type, sequence))));
-    loop.run_round();
+    run();
+  }
+  // Runs the loop until no work is left.
+  void run() {
+    do {
+      loop.in_next_round([] {});
+      loop.run_round();
+    } while (loop.has_work_for(kUser));
   }
 
   EventLoop loop;
@@ -84,14 +94,42 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
 TEST_F(ClientEventsTest, AClientThatDoesNotReadCostsOneMessageOfLinks) {
   events.links_changed();
   events.links_changed();
-  events.links_changed();
   const auto first = read();
+  events.links_changed();
+  events.links_changed();
   ASSERT_TRUE(first);
   EXPECT_EQ(first->header.type, static_cast<uint16_t>(MessageType::kLinksChanged));
   EXPECT_FALSE(read());
   say(MessageType::kLinksSeen, first->header.sequence);
   EXPECT_TRUE(read()) << "there is a newer table than it was told of";
   EXPECT_FALSE(read());
+}
+
+// A message may take its sender long (SlowUsers), and there may be thousands of clients.
+TEST_F(ClientEventsTest, LinksAreSentInATurnOfTheUser) {
+  events.links_changed();
+  EXPECT_FALSE(read(client));
+  run();
+  EXPECT_TRUE(read(client));
+}
+
+TEST_F(ClientEventsTest, TellsNothingWhileTheUserPauses) {
+  TimePoint time = MonotonicClock::now();
+  Duration each = UserTurns::kSlow;
+  const auto clock = [&] { return time += each; };
+  EventLoop slow_loop(EventLoop::kPerRound, clock, clock);
+  ClientSockets slow_sockets{slow_loop, {.all = 100, .reserve = 0}, 0};
+  ClientEvents slow_events(slow_loop, slow_sockets, kUser, publisher, events_client());
+  const UniqueFd slow_client = open(slow_events);
+  EXPECT_TRUE(slow_events.tell_peer(no_peer(1), kUser));
+  EXPECT_TRUE(slow_events.tell_peer(no_peer(2), kUser));
+  EXPECT_FALSE(slow_events.tell_peer(no_peer(3), kUser));
+  EXPECT_TRUE(read(slow_client));
+  EXPECT_TRUE(read(slow_client));
+  EXPECT_FALSE(read(slow_client));
+  each = Duration::zero();
+  time += std::chrono::minutes(1);
+  EXPECT_TRUE(slow_events.tell_peer(no_peer(4), kUser));
 }
 
 TEST_F(ClientEventsTest, AnAnswerToAnotherMessageIsNone) {

@@ -15,9 +15,10 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr uid_t kBusy = 1000;
-constexpr uid_t kOther = 1001;
-constexpr uid_t kThird = 1002;
+// Not the user who runs the tests.
+constexpr uid_t kBusy = 1'000'000;
+constexpr uid_t kOther = 1'000'001;
+constexpr uid_t kThird = 1'000'002;
 constexpr Duration kLong = std::chrono::hours(1);
 
 class UserTurnsTest : public ::testing::Test {
@@ -30,14 +31,20 @@ class UserTurnsTest : public ::testing::Test {
       return --times > 0;
     };
   }
-  void run(Duration most = kLong) {
-    turns_.run(most, [this] { return now_; });
+  // Like piece(), for work that needs the processor all the time.
+  UserTurns::Piece slow_piece(char name, Duration takes, int times = 1) {
+    return [this, takes, work = piece(name, takes, times)] {
+      used_ += takes;
+      return work();
+    };
   }
+  void run(Duration most = kLong) { turns_.run(most); }
   int count(char name) const { return static_cast<int>(std::ranges::count(order_, name)); }
 
-  UserTurns turns_;
   TimePoint now_{};
+  TimePoint used_{};  // processor time
   std::string order_;
+  UserTurns turns_{[this] { return now_; }, [this] { return used_; }};
 };
 
 TEST_F(UserTurnsTest, PiecesOfOneUserRunInTheirOrder) {
@@ -121,6 +128,108 @@ TEST_F(UserTurnsTest, APieceMayAddOthers) {
   });
   run();
   EXPECT_EQ(order_.size(), 2u);
+}
+
+TEST_F(UserTurnsTest, SlowPiecesTakeAHundredthOfTheTime) {
+  turns_.add(kBusy, slow_piece('a', milliseconds(50), 1000));
+  turns_.add(kOther, slow_piece('b', milliseconds(1), 1'000'000));
+  while (now_ < TimePoint(std::chrono::minutes(1))) run(milliseconds(1));
+  EXPECT_GE(count('a'), 10);
+  EXPECT_LE(count('a'), 14);
+  EXPECT_GE(count('b'), 59'000);
+}
+
+TEST_F(UserTurnsTest, APieceThatWaitsForAProcessorIsNotSlow) {
+  turns_.add(kBusy, piece('a', milliseconds(50), 100));
+  run();
+  EXPECT_EQ(count('a'), 100);
+}
+
+// Otherwise a user could hide slow pieces on one session by quick ones on another.
+TEST_F(UserTurnsTest, QuickPiecesInBetweenHideNoSlowOnes) {
+  for (int i = 0; i < 1000; ++i) {
+    turns_.add(kBusy, slow_piece('a', milliseconds(50)));
+    for (int quick = 0; quick < 5; ++quick) turns_.add(kBusy, slow_piece('q', microseconds(20)));
+    run(Duration::zero());
+    for (int round = 0; round < 10; ++round) run(Duration::zero());
+    now_ += milliseconds(50);
+  }
+  EXPECT_LE(count('a'), 13) << "of 1,000 in 50 seconds";
+}
+
+TEST_F(UserTurnsTest, PiecesOfAUserWhoPausesWaitForTheEnd) {
+  turns_.add(kBusy, slow_piece('a', milliseconds(10), 2));
+  turns_.add(kBusy, slow_piece('b', milliseconds(1)));
+  run();
+  EXPECT_EQ(order_, "aba");
+  EXPECT_TRUE(turns_.is_paused(kBusy));
+  EXPECT_EQ(turns_.pause_end(), kNever) << "nothing waits";
+  const TimePoint end = now_ + milliseconds(1000);
+  for (const char name : {'c', 'd'}) turns_.add(kBusy, slow_piece(name, milliseconds(1)));
+  EXPECT_EQ(turns_.pause_end(), end);
+  EXPECT_TRUE(turns_.empty());
+  EXPECT_TRUE(turns_.has(kBusy));
+  now_ = end - milliseconds(1);
+  run();
+  EXPECT_EQ(order_, "aba");
+  now_ = end;
+  run();
+  EXPECT_EQ(order_, "abacd");
+  EXPECT_FALSE(turns_.is_paused(kBusy));
+  EXPECT_FALSE(turns_.has(kBusy));
+}
+
+TEST_F(UserTurnsTest, ACallForAnotherUserCountsAsThatUsers) {
+  bool was_made = true;
+  const auto call_busy = [&] {
+    was_made = turns_.try_for(kBusy, [this] {
+      now_ += milliseconds(50);
+      used_ += milliseconds(50);
+    });
+  };
+  for (int i = 0; i < 3; ++i) {
+    turns_.add(kOther, [&] {
+      call_busy();
+      return false;
+    });
+    run();
+    EXPECT_EQ(was_made, i < 2);
+  }
+  EXPECT_TRUE(turns_.is_paused(kBusy));
+  EXPECT_FALSE(turns_.is_paused(kOther));
+  EXPECT_FALSE(turns_.is_suspect(kOther));
+  now_ += std::chrono::minutes(1);
+  run();
+  call_busy();
+  EXPECT_TRUE(was_made);
+}
+
+TEST_F(UserTurnsTest, ACallInTheUsersOwnPieceMayBeginThePause) {
+  int runs = 0;
+  const auto make_call = [this] {
+    turns_.try_for(kBusy, [this] {
+      now_ += milliseconds(50);
+      used_ += milliseconds(50);
+    });
+  };
+  turns_.add(kBusy, [&] {
+    make_call();
+    return ++runs < 5;
+  });
+  turns_.add(kBusy, slow_piece('b', milliseconds(1)));
+  run();
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(order_, "b");
+  EXPECT_TRUE(turns_.empty());
+  now_ = turns_.pause_end();
+  run();
+  EXPECT_EQ(runs, 3);
+}
+
+TEST_F(UserTurnsTest, RootDoesNotPause) {
+  turns_.add(0, slow_piece('a', milliseconds(50), 100));
+  run();
+  EXPECT_EQ(count('a'), 100);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/forwarder.h"
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <optional>
 #include <vector>
 
@@ -13,7 +15,9 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent/network_namespace.h"
 #include "agent/slots/slot_packets.h"
@@ -31,6 +35,30 @@ std::vector<uint32_t> tags_at(int receiver) {
   return test::forwarded_tags(receiver);
 }
 
+// Blocks the next sendmmsg(2) of another thread while the object exists, as the receiver of a message can.
+class BlockedSend {
+ public:
+  BlockedSend() { state_ = State::kArmed; }
+  ~BlockedSend() {
+    state_ = State::kNone;
+    state_.notify_all();
+  }
+  BlockedSend(const BlockedSend&) = delete;
+  BlockedSend& operator=(const BlockedSend&) = delete;
+  void wait_for_it() { state_.wait(State::kArmed); }
+
+  static void before_send() {
+    State armed = State::kArmed;
+    if (!state_.compare_exchange_strong(armed, State::kBlocked)) return;
+    state_.notify_all();
+    state_.wait(State::kBlocked);
+  }
+
+ private:
+  enum class State : int { kNone, kArmed, kBlocked };
+  static inline std::atomic<State> state_ = State::kNone;
+};
+
 class ForwarderTest : public test::NamespaceTest {
  protected:
   void SetUp() override {
@@ -40,10 +68,11 @@ class ForwarderTest : public test::NamespaceTest {
     for (uint32_t slot = 1; slot <= 2; ++slot) ASSERT_TRUE(wire_.add());
   }
   UniqueFd forward(uint32_t slot) {
-    EXPECT_TRUE(wire_.forward(slot));
+    EXPECT_TRUE(wire_.forward(slot, kUser));
     wire_.unmute(slot);
     return wire_.take_receiver(slot);
   }
+  static constexpr uid_t kUser = 1'000'000;  // not the user who runs the tests
   Wire wire_{roce::kUdpPort};
 };
 
@@ -164,18 +193,98 @@ TEST_F(ForwarderTest, TakesNothingFromTheReceiver) {
 
 TEST_F(ForwarderTest, GoesOnWhereAFormerOneHasEnded) {
   std::optional<Forwarder> former(std::in_place);
-  auto receiver = former->begin(1, wire_.socket(1));
+  auto receiver = former->begin(1, kUser, wire_.socket(1));
   ASSERT_TRUE(receiver);
   wire_.unmute(1);
   UniqueFd end(::dup(former->end_of(1)));
   former.reset();
   ASSERT_TRUE(test::send_to_slot(1, 5));
   Forwarder next;
-  ASSERT_TRUE(next.go_on(1, wire_.socket(1), std::move(end)));
+  ASSERT_TRUE(next.go_on(1, kUser, wire_.socket(1), std::move(end)));
   EXPECT_THAT(tags_at(receiver->get()), ElementsAre(5u));
   next.end(1);
   EXPECT_EQ(next.end_of(1), -1);
 }
 
+// Clocks of a forwarder whose work takes long between any two readings.
+class SlowWork {
+ public:
+  static constexpr Duration kEach = std::chrono::milliseconds(50);
+
+  Forwarder::Clocks clocks() {
+    const auto read = [this] {
+      if (is_slow_) time_ += Duration(kEach).count();
+      return TimePoint(std::chrono::hours(1)) + Duration(time_);
+    };
+    return {.now = read, .processor = read};
+  }
+  void set_slow(bool slow) { is_slow_ = slow; }
+  void pass(Duration time) { time_ += time.count(); }
+
+ private:
+  std::atomic<bool> is_slow_ = false;
+  std::atomic<int64_t> time_ = 0;
+};
+
+class SlowReceiverTest : public ForwarderTest {
+ protected:
+  UniqueFd begin(uint32_t slot, uid_t user) {
+    auto receiver = forwarder_.begin(slot, user, wire_.socket(slot));
+    EXPECT_TRUE(receiver);
+    wire_.unmute(slot);
+    return receiver ? std::move(*receiver) : UniqueFd();
+  }
+  // Forwards a datagram to the slot. Everything that was forwarded before is over then.
+  void expect_forwarded(uint32_t slot, const UniqueFd& receiver, uint32_t tag) {
+    ASSERT_TRUE(test::send_to_slot(slot, tag));
+    EXPECT_THAT(tags_at(receiver.get()), ElementsAre(tag));
+  }
+  SlowWork work_;
+  Forwarder forwarder_{{}, work_.clocks()};
+};
+
+// One slow send may be that of a thread that had to wait for a processor.
+TEST_F(SlowReceiverTest, GetsNothingDuringAPauseAndOthersDo) {
+  const UniqueFd slow = begin(1, kUser);
+  const UniqueFd other = begin(2, kUser + 1);
+  work_.set_slow(true);
+  expect_forwarded(1, slow, 1);
+  expect_forwarded(1, slow, 2);
+  expect_forwarded(2, other, 3);
+  work_.set_slow(false);
+  for (uint32_t tag = 4; tag < 14; ++tag) {
+    ASSERT_TRUE(test::send_to_slot(1, tag));
+    expect_forwarded(2, other, tag);
+  }
+  EXPECT_THAT(test::forwarded_tags(slow.get(), 0), IsEmpty());
+  work_.pass(SlowWork::kEach * 100 * SlowUsers::kPause);
+  expect_forwarded(2, other, 14);
+  std::vector<uint32_t> late;
+  while (late.size() < 10) {
+    const auto tags = tags_at(slow.get());
+    ASSERT_THAT(tags, testing::Not(IsEmpty()));
+    late.insert(late.end(), tags.begin(), tags.end());
+  }
+  EXPECT_THAT(late, ElementsAre(4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u)) << "they wait in the UDP socket";
+}
+
+TEST_F(SlowReceiverTest, IsNotWaitedForAtTheEnd) {
+  const UniqueFd slow = begin(1, kUser);
+  std::future<void> ended;
+  BlockedSend send;
+  ASSERT_TRUE(test::send_to_slot(1, 1));
+  send.wait_for_it();
+  ended = std::async(std::launch::async, [this] { forwarder_.end(1); });
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  pollfd hung_up{slow.get(), 0, 0};
+  EXPECT_EQ(::poll(&hung_up, 1, 0), 1) << "the pair is shut down at once";
+}
+
 }  // namespace
 }  // namespace verbena::agent
+
+// The C library's, for the whole test program.
+extern "C" int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
+  verbena::agent::BlockedSend::before_send();
+  return static_cast<int>(::syscall(SYS_sendmmsg, socket, messages, count, flags));
+}

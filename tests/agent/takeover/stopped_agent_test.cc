@@ -107,7 +107,7 @@ TEST_F(StoppedAgentTest, ReachesNobodyOnceTheSlotWasTakenBack) {
   signal_agent(SIGSTOP);
   ASSERT_TRUE(test::send_to_slot(1, 1));
   EXPECT_THAT(test::forwarded_tags(receiver_.get()), ElementsAre(1u));
-  ASSERT_TRUE(wire_.go_on_forwarding(1, UniqueFd(::fcntl(forwarder_end_.get(), F_DUPFD_CLOEXEC, 3))));
+  ASSERT_TRUE(wire_.go_on_forwarding(1, 1000, UniqueFd(::fcntl(forwarder_end_.get(), F_DUPFD_CLOEXEC, 3))));
   wire_.hang_up(1);  // as a resumed agent does, before the standby notices it
   wire_.mute(1);
   wire_.unmute(1);

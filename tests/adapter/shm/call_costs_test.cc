@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/shm/call_costs.h"
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+namespace verbena::engine {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr TimePoint kStart{std::chrono::hours(1)};
+
+TEST(CallCosts, ThreeSlowCallsByProcessorTimeAreTooMany) {
+  CallCosts costs;
+  TimePoint now = kStart;
+  EXPECT_FALSE(costs.is_suspect(now));
+  EXPECT_FALSE(costs.note(milliseconds(50), false, now));
+  for (int i = 1; i < CallCosts::kMaxSlow; ++i) {
+    now += milliseconds(50);
+    EXPECT_TRUE(costs.is_suspect(now));
+    EXPECT_FALSE(costs.note(milliseconds(50), true, now));
+  }
+  EXPECT_TRUE(costs.note(milliseconds(50), true, now + milliseconds(50)));
+}
+
+TEST(CallCosts, WaitingForAProcessorIsNoReason) {
+  CallCosts costs;
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(costs.note(milliseconds(50), false, kStart));
+}
+
+TEST(CallCosts, QuickCallsInBetweenHideNoSlowOnes) {
+  CallCosts costs;
+  TimePoint now = kStart;
+  bool is_too_much = costs.note(milliseconds(50), false, now);
+  for (int i = 0; i < CallCosts::kMaxSlow; ++i) {
+    for (int quick = 0; quick < 100; ++quick) {
+      now += milliseconds(10);
+      EXPECT_FALSE(costs.note(microseconds(3), costs.is_suspect(now), now));
+    }
+    is_too_much = costs.note(milliseconds(50), costs.is_suspect(now), now);
+  }
+  EXPECT_TRUE(is_too_much);
+}
+
+TEST(CallCosts, RareOnesDoNotCountTogether) {
+  CallCosts costs;
+  TimePoint now = kStart;
+  for (int i = 0; i < 100; ++i) {
+    for (int slow = 0; slow < CallCosts::kMaxSlow; ++slow) {
+      EXPECT_FALSE(costs.note(milliseconds(5), costs.is_suspect(now), now));
+    }
+    now += CallCosts::kWindow * milliseconds(5);
+    EXPECT_FALSE(costs.is_suspect(now));
+  }
+}
+
+}  // namespace
+}  // namespace verbena::engine
