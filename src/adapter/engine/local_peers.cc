@@ -32,8 +32,6 @@ constexpr Duration kPatience = std::chrono::milliseconds(20);
 constexpr Duration kAskTimeout = std::chrono::seconds(1);
 // After a refusal. The process at the slot may be another by then.
 constexpr Duration kRefusalLasts = std::chrono::seconds(1);
-// After a channel was lost because it was slow. By then the slot may have gone to another user.
-constexpr Duration kSlowLasts = std::chrono::seconds(60);
 // While nobody sleeps no bell is rung, but lines are offered, and end.
 constexpr uint32_t kRoundsPerLook = 1024;
 // Packets read from a line in one round. Acknowledgements go out between rounds: a sender with 128 requests
@@ -334,6 +332,9 @@ void LocalPeers::connect(control::SlotChannel news) {
     if (peer == nullptr) return;
     open_poll_set();
     peer->kept_waiting = false;
+    peer->user = news.peer_user;
+    const TimePoint avoided_until = avoided_.until(peer->user);
+    if (MonotonicClock::now() < avoided_until) return avoid(*peer, avoided_until);
     // An answer to a question that was asked twice, or a question of one that had not heard of our answer
     // yet. Both ends look first whether there is a line by now, and keep it if there is.
     if (peer->has_line()) read_sockets();
@@ -348,6 +349,14 @@ void LocalPeers::connect(control::SlotChannel news) {
     }
   });
   tell_waiters();
+}
+
+// The peer gets no channel: its socket is closed unread.
+void LocalPeers::avoid(LocalPeer& peer, TimePoint until) {
+  peer.asked_until = TimePoint::min();
+  peer.is_asking = false;
+  peer.put_off.hang_up();
+  peer.refused_until = std::max(peer.refused_until, until);
 }
 
 void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
@@ -374,7 +383,6 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
 // Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
 // waits, in case that ours comes to nothing.
 void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket socket) {
-  if (MonotonicClock::now() < peer.slow_until) return;
   if (peer.is_asking && shard_.slot() < peer.slot()) {
     peer.put_off = std::move(socket);
   } else if (admit(peer)) {
@@ -478,7 +486,22 @@ void LocalPeers::ask_for_bells_again() {
   if (listening_ && listen(true)) shard_.wake_engine();
 }
 
+// Gives up all channels to users of whom one was slow.
+void LocalPeers::avoid_slow_users() {
+  for (const auto& slow : peers_) {
+    if (slow == nullptr || !slow->was_slow()) continue;
+    const TimePoint now = MonotonicClock::now();
+    avoided_.add(slow->user, now);
+    for (const auto& peer : peers_) {
+      if (peer == nullptr || peer->user != slow->user) continue;
+      peer->lose_foreign_lines();
+      avoid(*peer, now + AvoidedUsers::kTime);
+    }
+  }
+}
+
 void LocalPeers::remove_lost() {
+  avoid_slow_users();
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
     for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
@@ -487,17 +510,13 @@ void LocalPeers::remove_lost() {
       // Its last words.
       if (line->has_lanes()) read({peer.get(), line}, shm::kEntries);
       const bool was_refused = !line->was_open();
-      const bool was_slow = line->was_slow();
-      if (was_slow) {
-        peer->refused_until = peer->slow_until = MonotonicClock::now() + kSlowLasts;
-        peer->put_off.hang_up();
-      }
       peer->asked_until = TimePoint::min();
       peer->set_line(side, nullptr);
       if (side == LocalPeer::kAskedByUs && question_came_to_nothing(*peer)) continue;
       // Of two lines it is the one that is not needed that is hung up.
-      if (was_refused && !was_slow && !peer->has_line())
-        peer->refused_until = MonotonicClock::now() + kRefusalLasts;
+      if (was_refused && !peer->has_line()) {
+        peer->refused_until = std::max(peer->refused_until, MonotonicClock::now() + kRefusalLasts);
+      }
     }
   }
 }

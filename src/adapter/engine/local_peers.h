@@ -148,6 +148,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   LocalPeer* peer_at(uint32_t slot);
   void open_poll_set();
   void loop(LocalPeer& peer);
+  void avoid(LocalPeer& peer, TimePoint until);
   void take_asked(LocalPeer& peer, ForeignSocket socket, int error);
   void take_invitation(LocalPeer& peer, ForeignSocket socket);
   void accept(LocalPeer& peer, ForeignSocket socket);
@@ -164,6 +165,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool take_plain(const LocalPeer& peer, const transport::PlainSend& message, const roce::Path& path);
   void take_copy(const LocalPeer& peer, const transport::IncomingPacket& incoming);
   void wanted_groups_changed();
+  void avoid_slow_users();
   void remove_lost();
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
@@ -199,6 +201,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool alarm_is_set_ = false;
   uint32_t rounds_ = 0;
   std::vector<std::unique_ptr<LocalPeer>> peers_;  // by slot
+  AvoidedUsers avoided_;
   std::vector<Source> sources_;
   std::vector<roce::Address> addresses_;
   std::vector<roce::Address> unreachable_;

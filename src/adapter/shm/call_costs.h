@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+
+#include <sys/types.h>
 
 #include "base/time.h"
 
@@ -41,6 +44,36 @@ class CallCosts {
  private:
   TimePoint suspect_until_{};
   int slow_ = 0;
+};
+
+// Users who get no channels for a while because one of theirs was given up (CallCosts). A user may have many
+// slots and processes, and each further channel would cost some long calls again.
+//
+// Takes no memory: of more users than it has places for, those whose time ends first are forgotten. Has no
+// clock. One thread at a time.
+class AvoidedUsers {
+ public:
+  static constexpr Duration kTime = std::chrono::seconds(60);
+
+  void add(uid_t user, TimePoint now) {
+    User* const place = std::ranges::find_if(users_, [&](const User& each) { return each.user == user; });
+    User& taken = place != users_.end() ? *place : *std::ranges::min_element(users_, {}, &User::until);
+    taken = {user, now + kTime};
+  }
+  // Returns until when the user is avoided; the past if it is not.
+  TimePoint until(uid_t user) const {
+    for (const User& each : users_) {
+      if (each.user == user) return each.until;
+    }
+    return TimePoint::min();
+  }
+
+ private:
+  struct User {
+    uid_t user = 0;
+    TimePoint until = TimePoint::min();
+  };
+  std::array<User, 16> users_{};
 };
 
 }  // namespace verbena::engine

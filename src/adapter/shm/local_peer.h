@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+
+#include <sys/types.h>
 
 #include "adapter/net/port.h"
 #include "adapter/shm/local_line.h"
@@ -59,6 +62,16 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   void set_line(Side side, std::unique_ptr<LocalLine> line);
   // A line has opened, or was lost.
   void lines_changed();
+  // Whether a line is lost because calls on its socket took long.
+  bool was_slow() const {
+    return std::ranges::any_of(lines_, [](const auto& line) { return line != nullptr && line->was_slow(); });
+  }
+  // Loses the lines whose other end may be in the hands of another user.
+  void lose_foreign_lines() {
+    for (const auto& line : lines_) {
+      if (line != nullptr && !line->is_shown()) line->lose();
+    }
+  }
   // In a child after fork(): all of it is the parent's.
   void abandon();
 
@@ -114,8 +127,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Until when an answer is awaited, or there is no use in asking again.
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
-  // Until when there is no channel at all: the last one was lost because it was slow.
-  TimePoint slow_until = TimePoint::min();
+  // The user of the process at the slot, as the agent said last.
+  uid_t user = 0;
 
   // The program itself has named it, once at least, while there was no channel.
   bool is_wanted = false;

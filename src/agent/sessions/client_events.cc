@@ -83,7 +83,8 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
 
 bool ClientEvents::tell_channel(control::SlotChannel channel, uid_t other) {
   if (!channel.asked && !has_room_for_ends(other)) return false;
-  const protocol::ChannelMessage message{{}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, 0};
+  const protocol::ChannelMessage message{
+      {}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, other};
   const bool told = say(channels_, message, channel.error, channel.socket);
   sockets_.closer().close(other, std::move(channel.socket));
   return told;

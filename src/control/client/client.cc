@@ -129,8 +129,8 @@ bool AgentNews::on_event(AgentEvent event) {
   } else if (const auto channel = message_in<protocol::ChannelMessage>(event, MessageType::kChannel)) {
     acknowledge(event, MessageType::kChannelSeen);
     const std::lock_guard lock(mutex_);
-    channels_.push_back(
-        {channel->own_slot, channel->peer_slot, channel->asked != 0, channel->header.error, file_of(event)});
+    channels_.push_back({channel->own_slot, channel->peer_slot, channel->asked != 0, channel->header.error,
+                         file_of(event), channel->peer_user});
   } else if (const auto capture = message_in<protocol::CaptureMessage>(event, MessageType::kCapture)) {
     answer(event, MessageType::kCaptureSeen);
     const std::lock_guard lock(mutex_);

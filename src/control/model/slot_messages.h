@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <sys/types.h>
+
 #include "base/unique_fd.h"
 
 namespace verbena::control {
@@ -14,6 +16,7 @@ struct SlotChannel {
   bool asked = false;      // true if this process requested the channel, false if the other one did
   int error = 0;           // an errno value if there is no channel; see protocol::ChannelMessage
   UniqueFd socket;         // SOCK_SEQPACKET, non-blocking
+  uid_t peer_user = 0;     // the user of the other slot's process, as the agent sees it; 0 from old agents
 };
 
 // A message from the agent: the connection to another process that has an XRC domain of this process open.

@@ -318,7 +318,7 @@ struct ChannelMessage {
   uint32_t own_slot;   // of the client that sends or receives this message
   uint32_t peer_slot;  // the other slot
   uint32_t asked;      // in kChannel, 1 if this client requested the socket
-  uint32_t reserved;
+  uint32_t peer_user;  // in kChannel, the user of the other slot as the agent sees it; 0 from old agents
 };
 static_assert(sizeof(ChannelMessage) == 32);
 inline constexpr uint32_t kMaxChannelsUnseen = 64;

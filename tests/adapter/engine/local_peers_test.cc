@@ -118,9 +118,9 @@ class LocalPeersTest : public ShardTest {
     return shard->exclusively([&] { return uint64_t{dropped(net::DropReason::kBadSource)}; });
   }
   // A line that the process at this slot asks for and offers.
-  std::unique_ptr<LocalLine> invite_by(uint32_t slot) {
+  std::unique_ptr<LocalLine> invite_by(uint32_t slot, uid_t user = 0) {
     Ends ends;
-    peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours)});
+    peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours), user});
     auto line = LocalLine::offer(std::move(ends.theirs));
     look();
     if (!line) return nullptr;
@@ -857,24 +857,57 @@ TEST_F(CapturedLocalPeers, AFileThatIsNoRingIsNotWritten) {
   EXPECT_THAT(read(*line), ElementsAre(Operation::kSendOnly));
 }
 
-// Each call on its socket would take long again.
-TEST_F(LocalPeersTest, ASlotWhoseChannelWasSlowGetsNoOther) {
-  const auto line = open();
-  ASSERT_NE(find(), nullptr);
-  const Watches watches(line->fd());
-  for (int i = 0; i < 100 && find() != nullptr; ++i) {
-    line->ring();
-    look();
+class SlowPeer : public LocalPeersTest {
+ protected:
+  static constexpr uid_t kUser = 1000;
+  static constexpr uid_t kOther = 1001;
+  // Wakes the process at the other slot, which has many watches, until its channel is given up.
+  void lose_slow_line() {
+    const auto slow = invite_by(kOtherSlot, kUser);
+    ASSERT_NE(find(), nullptr);
+    const Watches watches(slow->fd());
+    for (int i = 0; i < 100 && find() != nullptr; ++i) {
+      slow->ring();
+      look();
+    }
+    ASSERT_EQ(find(), nullptr);
   }
-  EXPECT_EQ(find(), nullptr);
+  bool has_lost(LocalLine& line) {
+    line.read_socket();
+    return line.state() == LocalLine::State::kLost;
+  }
+};
+
+// Each call on its socket would take long again.
+TEST_F(SlowPeer, GetsNoOtherChannel) {
+  lose_slow_line();
   asked.clear();
   EXPECT_EQ(find(), nullptr);
   EXPECT_THAT(asked, IsEmpty());
-  const auto another = invite_by(kOtherSlot);
-  if (another != nullptr) another->read_socket();
-  EXPECT_TRUE(another == nullptr || !another->is_open());
+  const auto another = invite_by(kOtherSlot, kUser);
+  EXPECT_TRUE(another == nullptr || has_lost(*another));
   EXPECT_EQ(find(), nullptr);
-  EXPECT_NE(invite_by(kOtherSlot + 1), nullptr) << "others do";
+}
+
+TEST_F(SlowPeer, LosesAllChannelsOfItsUser) {
+  const auto same = invite_by(kOtherSlot + 1, kUser);
+  const auto other = invite_by(kOtherSlot + 2, kOther);
+  lose_slow_line();
+  EXPECT_TRUE(has_lost(*same));
+  EXPECT_FALSE(has_lost(*other));
+  const auto next = invite_by(kOtherSlot + 3, kUser);
+  EXPECT_TRUE(next == nullptr || has_lost(*next));
+  const auto next_of_other = invite_by(kOtherSlot + 4, kOther);
+  ASSERT_NE(next_of_other, nullptr);
+  EXPECT_TRUE(next_of_other->is_open());
+}
+
+TEST_F(SlowPeer, DoesNotKeepTheSlotFromAnotherUser) {
+  lose_slow_line();
+  const auto line = invite_by(kOtherSlot, kOther);
+  ASSERT_NE(line, nullptr);
+  EXPECT_TRUE(line->is_open());
+  EXPECT_NE(find(), nullptr);
 }
 
 }  // namespace

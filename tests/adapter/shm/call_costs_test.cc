@@ -57,5 +57,22 @@ TEST(CallCosts, RareOnesDoNotCountTogether) {
   }
 }
 
+TEST(AvoidedUsers, AreAvoidedForAMinute) {
+  AvoidedUsers avoided;
+  EXPECT_LE(avoided.until(1000), kStart);
+  avoided.add(1000, kStart);
+  EXPECT_EQ(avoided.until(1000), kStart + AvoidedUsers::kTime);
+  avoided.add(1000, kStart + milliseconds(5));
+  EXPECT_EQ(avoided.until(1000), kStart + milliseconds(5) + AvoidedUsers::kTime);
+  EXPECT_LE(avoided.until(1001), kStart);
+}
+
+TEST(AvoidedUsers, MakeRoomForLaterOnes) {
+  AvoidedUsers avoided;
+  for (uid_t user = 1; user <= 100; ++user) avoided.add(user, kStart + microseconds(user));
+  EXPECT_LE(avoided.until(1), kStart);
+  for (uid_t user = 90; user <= 100; ++user) EXPECT_GT(avoided.until(user), kStart) << user;
+}
+
 }  // namespace
 }  // namespace verbena::engine
