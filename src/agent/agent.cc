@@ -150,6 +150,7 @@ void Agent::on_settled() {
   watch_port();
   for (const LeasedSlot& slot : slot_table_.leased()) watch_stopped(slot.index);
   takeover_state_.rewrite();
+  requests_.channels.assume(slot_table_.records());
   clients_.resume();
 }
 
@@ -162,11 +163,13 @@ void Agent::slot_changed(uint32_t slot) {
   takeover_state_.put_slot(slot);
   watch_stopped(slot);
   requests_.captures.slot_changed(slot);
+  requests_.channels.tell_rest_to(slot);
 }
 
 void Agent::lease_ending(const LeasedSlot& slot, bool in_order) {
   kept_traces_.keep(slot, in_order, MonotonicClock::now());
   cm_.ended_slots().end(slot.index, slot.lessee.uid);
+  requests_.channels.lease_ending(slot.index);
 }
 
 void Agent::slots_returned() {

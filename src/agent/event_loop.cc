@@ -128,20 +128,28 @@ UserTurns::Begun UserTurns::begin(uid_t user, TimePoint now) {
   return {now, by_processor ? processor_() : TimePoint{}, by_processor};
 }
 
-void UserTurns::end(uid_t user, const Begun& begun, TimePoint now, Duration elsewhere) {
+void UserTurns::end(uid_t user, const Begun& begun, TimePoint now, Duration not_its) {
   const Duration took = begun.by_processor ? processor_() - begun.used : now - begun.at;
-  if (slow_.note(user, took - elsewhere, begun.by_processor, now)) pause(user, now);
+  if (slow_.note(user, took - not_its, begun.by_processor, now)) pause(user, now);
 }
 
 bool UserTurns::try_for(uid_t user, const std::function<void()>& call) {
   const TimePoint before = clock_();
   if (slow_.paused_until(user, before) > before) return false;
   const Begun begun = begin(user, before);
+  const Duration blameless_before = std::exchange(blameless_, Duration::zero());
   call();
   const TimePoint now = clock_();
-  end(user, begun, now, Duration::zero());
+  end(user, begun, now, blameless_);
+  blameless_ += blameless_before;
   if (ActingFor::user() != user) elsewhere_ += now - before;
   return true;
+}
+
+void UserTurns::without_blame(const std::function<void()>& call) {
+  const TimePoint before = clock_();
+  call();
+  blameless_ += clock_() - before;
 }
 
 void UserTurns::move_to_end_of_old(std::list<uid_t>& from) {
@@ -181,7 +189,7 @@ void UserTurns::run(Duration most) {
     piece.splice(piece.end(), all, all.begin());
     --pieces_;
     const Begun begun = begin(chosen, now);
-    elsewhere_ = Duration::zero();
+    elsewhere_ = blameless_ = Duration::zero();
     const bool has_more = run_for(chosen, piece.front());
     now = clock_();
     // A call within the piece may have begun a pause.
@@ -189,7 +197,7 @@ void UserTurns::run(Duration most) {
       found->second.credit -= now - begun.at - elsewhere_;
     }
     if (has_more) put_back(chosen, piece);
-    end(chosen, begun, now, elsewhere_);
+    end(chosen, begun, now, elsewhere_ + blameless_);
     if (now >= until) break;
   }
   if (pieces_ > 0) return;

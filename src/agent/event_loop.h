@@ -130,6 +130,9 @@ class UserTurns {
   // Makes a short call for the user outside of the user's turns. Its time counts as the user's, also where it
   // is part of another user's piece. Returns false without the call while the user pauses.
   bool try_for(uid_t user, const std::function<void()>& call);
+  // Makes a call within a piece, or within try_for(). Its time counts as the user's, but begins no pause:
+  // others can make it long.
+  void without_blame(const std::function<void()>& call);
 
   // Returns whether no piece can run now.
   bool empty() const { return pieces_ == 0; }
@@ -158,8 +161,8 @@ class UserTurns {
   };
 
   Begun begin(uid_t user, TimePoint now);
-  // Notes the end of the user's work, without `elsewhere`, the time of calls for other users within it.
-  void end(uid_t user, const Begun& begun, TimePoint now, Duration elsewhere);
+  // Notes the end of the user's work, without `not_its`, the time within it that others have caused.
+  void end(uid_t user, const Begun& begun, TimePoint now, Duration not_its);
   void pause(uid_t user, TimePoint now);
   void end_pauses(TimePoint now);
   // Adds pieces of a user that does not pause. If this throws std::bad_alloc, nothing has changed.
@@ -174,6 +177,7 @@ class UserTurns {
   SlowUsers slow_;
   std::map<uid_t, Paused> paused_;
   Duration elsewhere_{};  // time of the piece that runs, in calls for other users
+  Duration blameless_{};  // time of the piece or call that runs, in without_blame()
   // Lists, because a move from one to another takes no memory.
   std::map<uid_t, User> users_;  // users in `new_` or `old_`
   std::list<uid_t> new_;         // users that had no work until now

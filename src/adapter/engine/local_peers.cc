@@ -332,6 +332,7 @@ void LocalPeers::connect(control::SlotChannel news) {
     if (peer == nullptr) return;
     open_poll_set();
     peer->kept_waiting = false;
+    if (news.error == ESTALE && !news.asked) return end_lines(*peer);
     peer->user = news.peer_user;
     const TimePoint avoided_until = avoided_.until(peer->user);
     if (MonotonicClock::now() < avoided_until) return avoid(*peer, avoided_until);
@@ -349,6 +350,18 @@ void LocalPeers::connect(control::SlotChannel news) {
     }
   });
   tell_waiters();
+}
+
+void LocalPeers::end_lines(LocalPeer& peer) {
+  if (peer.slot() == shard_.slot()) return;
+  peer.put_off.hang_up();
+  peer.is_asking = false;
+  if (!peer.has_line()) return;
+  for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
+    if (LocalLine* const line = peer.line(side); line != nullptr) line->lose();
+  }
+  remove_lost();
+  lines_changed();
 }
 
 // The peer gets no channel: its socket is closed unread.

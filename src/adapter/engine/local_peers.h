@@ -80,7 +80,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // ---- any thread, not inside Shard::exclusively()
 
-  // From the agent: the socket to a slot, asked for by us or by the other; or why there is none.
+  // From the agent: the socket to a slot, asked for by us or by the other; or why there is none. ESTALE: the
+  // slot's process has returned it, and channels to that process are given up.
   void connect(control::SlotChannel news);
   // The addresses of this host's links. `unreachable` are GIDs of its links to which no packets come, but
   // which QPs may name as their source.
@@ -148,6 +149,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   LocalPeer* peer_at(uint32_t slot);
   void open_poll_set();
   void loop(LocalPeer& peer);
+  void end_lines(LocalPeer& peer);
   void avoid(LocalPeer& peer, TimePoint until);
   void take_asked(LocalPeer& peer, ForeignSocket socket, int error);
   void take_invitation(LocalPeer& peer, ForeignSocket socket);

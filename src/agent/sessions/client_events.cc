@@ -82,7 +82,7 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
 }
 
 bool ClientEvents::tell_channel(control::SlotChannel channel, uid_t other) {
-  if (!channel.asked && !has_room_for_ends(other)) return false;
+  if (!channel.asked && channel.socket && !has_room_for_ends(other)) return false;
   const protocol::ChannelMessage message{
       {}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, other};
   const bool told = say(channels_, message, channel.error, channel.socket);
@@ -121,6 +121,7 @@ void ClientEvents::take(ConstBytes message) {
   for (Kind* kind : {&peers_, &channels_, &captures_, &traces_}) {
     if (!is(kind->acknowledgement)) continue;
     if (kind->unseen > 0) --kind->unseen;
+    if (kind == &channels_) client_.on_channel_seen();
     return;
   }
   if (is(MessageType::kAskPeer)) {

@@ -32,6 +32,8 @@ class ClientEvents {
     virtual void on_ask_peer(uint64_t domain, uint32_t slot) = 0;
     // The client asks for a channel between its slot and a peer's.
     virtual void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) = 0;
+    // The client has received a message about a channel, so there is room for another.
+    virtual void on_channel_seen() = 0;
     // The client has closed its end, or sent descriptors.
     virtual void on_end() = 0;
   };

@@ -318,7 +318,9 @@ uint32_t Forwarder::read(Delivery& delivery) {
     return 0;
   }
   const uint32_t asked = turns_.is_suspect(delivery.user) ? 1 : std::min(delivery.ahead.wanted(), room);
-  const uint32_t got = batch_.read(delivery.socket, asked);
+  uint32_t got = 0;
+  // A datagram in thousands of fragments, which any host may send, takes long to read.
+  turns_.without_blame([&] { got = batch_.read(delivery.socket, asked); });
   size_t largest = 0;
   for (uint32_t i = 0; i < got; ++i) largest = std::max(largest, batch_.data(i).size());
   delivery.ahead.adapt(asked, got, static_cast<uint32_t>(largest));

@@ -98,6 +98,11 @@ class SlotLeases {
     return user ? slots_.find_leased_to(*user, from) : find(from);
   }
   bool is_leased_to_session(uint32_t index, uint64_t session) const;
+  // Calls visit(index) for each slot that is leased to the session.
+  template <class Visit>
+  void for_each_of(uint64_t session, Visit visit) const {
+    slots_.for_each_leased_to(session, visit);
+  }
   // Returns whether the QP number is in a slot that is leased to this user.
   bool is_qpn_of(uint32_t qpn, uid_t user) const;
   // Returns the user that holds the slot, or kNobody if the slot is not leased.

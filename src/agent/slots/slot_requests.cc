@@ -77,7 +77,38 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
   control::SlotChannel channel{peer_slot, own_slot, false, 0, std::move(ends->theirs)};
   if (!tell<&ClientEvents::tell_channel>(agent_, *peer, std::move(channel), slots_.user_of(own_slot)))
     return fail(EAGAIN);
+  peers_.join(own_slot, peer_slot);
   return std::move(ends->ours);
+}
+
+void ChannelRequests::lease_ending(uint32_t slot) {
+  peers_.end(slot, [this](uint32_t peer) { tell_rest_to(peer); });
+}
+
+void ChannelRequests::tell_rest_to(uint32_t slot) {
+  const auto leased = slots_.find(slot);
+  if (!leased || leased->index != slot || leased->lessee.session == 0) return;
+  peers_.tell(slot, [&](uint32_t ended) {
+    return tell<&ClientEvents::tell_channel>(agent_, leased->lessee.session,
+                                             control::SlotChannel{slot, ended, false, ESTALE, {}}, kNobody);
+  });
+}
+
+void ChannelRequests::tell_rest(uint64_t session) {
+  slots_.for_each_of(session, [this](uint32_t slot) { tell_rest_to(slot); });
+}
+
+void ChannelRequests::assume(const std::vector<SlotRecord>& slots) {
+  for (const SlotRecord& slot : slots) {
+    for (const SlotRecord& other : slots) {
+      if (slot.uid == other.uid || !slot.leased) continue;
+      if (other.leased) {
+        peers_.join(slot.index, other.index);
+      } else {
+        peers_.must_tell(slot.index, other.index);
+      }
+    }
+  }
 }
 
 Result<uint64_t> ChannelRequests::session_with(uint32_t slot) const {

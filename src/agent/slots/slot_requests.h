@@ -2,14 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "agent/agent_host.h"
 #include "agent/sessions/client_files.h"
 #include "agent/sessions/session_reply.h"
+#include "agent/slots/channel_peers.h"
 #include "agent/slots/domain_table.h"
 #include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
+#include "agent/takeover/takeover_state.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "control/model/slot_messages.h"
@@ -34,8 +37,8 @@ class SlotRequests {
 };
 
 // Carries out clients' requests for channels (socket pairs) between two slots. The slots may belong to
-// different users: the agent connects any two clients that it serves. The agent keeps no end and no record of
-// a channel.
+// different users: the agent connects any two clients that it serves. The agent keeps no end of a channel. It
+// tells the processes at both ends when the lease of the other slot ends (ChannelPeers).
 class ChannelRequests {
  public:
   ChannelRequests(const SlotLeases& slots, AgentHost& agent) : slots_(slots), agent_(agent) {}
@@ -45,6 +48,17 @@ class ChannelRequests {
   // session only an errno, such as ENOENT if `peer_slot` is not leased.
   void ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
 
+  // Tells processes with a channel to the slot that its lease ends. Those that do not take the message now
+  // get it later. A slot goes to another user 30 seconds later at the earliest (SlotTable).
+  void lease_ending(uint32_t slot);
+  // Tells the session what its slots could not be told before. Called when the session has taken a message.
+  void tell_rest(uint64_t session);
+  // The same for one slot. Called when its process has reconnected.
+  void tell_rest_to(uint32_t slot);
+  // Assumes channels between all slots of different users. Called after a takeover: the former agent's record
+  // of channels is gone.
+  void assume(const std::vector<SlotRecord>& slots);
+
  private:
   // Returns the session that holds the slot. ENOENT if the slot is not leased, EAGAIN if its process has yet
   // to reconnect, EOPNOTSUPP if the process's library has no channels.
@@ -53,6 +67,7 @@ class ChannelRequests {
 
   const SlotLeases& slots_;
   AgentHost& agent_;
+  ChannelPeers peers_;
 };
 
 // Carries out clients' requests for XRC domains: opens and closes domains, and connects two processes of a

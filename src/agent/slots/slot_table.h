@@ -105,6 +105,14 @@ class SlotTable {
   // session's slots, because sessions begin and end often.
   std::vector<LeasedSlot> leased_to(uint64_t session) const;
   std::optional<LeasedSlot> first_leased_to(uint64_t session) const;
+  // Calls visit(index) for each slot of the session.
+  template <class Visit>
+  void for_each_leased_to(uint64_t session, Visit visit) const {
+    const auto end = by_lessee_.end();
+    for (auto at = by_lessee_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
+      visit(at->second);
+    }
+  }
   size_t leased_to_other_users() const { return leased_to_other_users_; }
   // Returns all slots as the takeover state records them.
   std::vector<SlotRecord> records() const;

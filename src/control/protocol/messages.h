@@ -313,7 +313,8 @@ struct ChannelMessage {
   // header.error is 0 if there is a socket. ENOENT if the other slot is not leased, EOPNOTSUPP if the other
   // process's library is too old for channels. EINVAL if own_slot is not the requester's or equals peer_slot.
   // EAGAIN if a later request may succeed. The other process has yet to reconnect after an agent's restart,
-  // or does not read its events, or the agent cannot create a socket.
+  // or does not read its events, or the agent cannot create a socket. ESTALE, without a request: the lease of
+  // the other slot has ended, and its former process may still have its end of a channel.
   MessageHeader header;
   uint32_t own_slot;   // of the client that sends or receives this message
   uint32_t peer_slot;  // the other slot

@@ -587,6 +587,22 @@ TEST_F(LocalPeersTest, TheLastWordsOfAProcessAreHeard) {
   EXPECT_EQ(find(), nullptr);
 }
 
+// The process still has its end, and the slot goes to another one.
+TEST_F(LocalPeersTest, ALineEndsWithTheLeaseOfItsSlot) {
+  const auto line = open();
+  ScriptedQp& connected = connect_qp();
+  send_to(*line, connected.config().qpn);
+  peers->connect({shard->slot(), kOtherSlot, false, ESTALE, {}});
+  EXPECT_EQ(connected.received, 1u) << "sent before the end";
+  EXPECT_EQ(find(), nullptr);
+  line->read_socket();
+  EXPECT_EQ(line->state(), LocalLine::State::kLost);
+  const auto next = invite_by(kOtherSlot);
+  ASSERT_NE(next, nullptr);
+  EXPECT_TRUE(next->is_open());
+  EXPECT_NE(find(), nullptr);
+}
+
 // Under the address sanitizer: nothing is told of a line that is gone.
 TEST_F(LocalPeersTest, ALineThatEndsWhileAChildStillHasItsSocketIsForgotten) {
   find();

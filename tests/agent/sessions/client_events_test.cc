@@ -55,6 +55,7 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) override {
     channels.emplace_back(own_slot, peer_slot);
   }
+  void on_channel_seen() override { ++channels_seen; }
   void on_end() override { ended = true; }
   ClientEvents::Client& events_client() { return *this; }
   // Reads the client's next event; nothing if there is none.
@@ -85,6 +86,7 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   LinkPublisher publisher{table, agent};
   std::vector<uint64_t> asked;
   std::vector<std::pair<uint32_t, uint32_t>> channels;  // requested channels: own slot, peer's slot
+  int channels_seen = 0;
   bool ended = false;
   ClientSockets sockets{loop, {.all = 100, .reserve = 0}, 0};
   ClientEvents events{loop, sockets, kUser, publisher, *this};

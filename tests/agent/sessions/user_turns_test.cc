@@ -226,6 +226,34 @@ TEST_F(UserTurnsTest, ACallInTheUsersOwnPieceMayBeginThePause) {
   EXPECT_EQ(runs, 3);
 }
 
+TEST_F(UserTurnsTest, TimeThatOthersCauseBeginsNoPause) {
+  const auto read = [this] {
+    turns_.without_blame([this] {
+      now_ += milliseconds(50);
+      used_ += milliseconds(50);
+    });
+  };
+  for (int i = 0; i < 5; ++i) {
+    turns_.add(kBusy, [&] {
+      read();
+      return false;
+    });
+    run();
+    EXPECT_TRUE(turns_.try_for(kBusy, read));
+  }
+  EXPECT_FALSE(turns_.is_suspect(kBusy));
+  for (int i = 0; i < 2; ++i) {
+    turns_.add(kBusy, [&] {
+      read();
+      now_ += milliseconds(20);
+      used_ += milliseconds(20);
+      return false;
+    });
+    run();
+  }
+  EXPECT_TRUE(turns_.is_paused(kBusy)) << "the rest of its work counts";
+}
+
 TEST_F(UserTurnsTest, RootDoesNotPause) {
   turns_.add(0, slow_piece('a', milliseconds(50), 100));
   run();

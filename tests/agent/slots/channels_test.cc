@@ -122,6 +122,46 @@ TEST_F(Channels, BothEndsAreAsTheClientsNeedThem) {
   }
 }
 
+// The process of that slot may keep its end, while the slot goes to another user.
+TEST_F(Channels, AProcessHearsThatTheOtherSlotWasReturned) {
+  AgentProcess agent;
+  Member a;
+  Member b;
+  const SlotChannel kept[] = {a.ask(b.slot.index), b.hear()};
+  ASSERT_TRUE(b.client->return_slot(b.slot.index));
+  const SlotChannel end = a.hear();
+  EXPECT_EQ(end.own_slot, a.slot.index);
+  EXPECT_EQ(end.peer_slot, b.slot.index);
+  EXPECT_FALSE(end.asked);
+  EXPECT_EQ(end.error, ESTALE);
+  EXPECT_FALSE(end.socket);
+}
+
+TEST_F(Channels, AProcessHearsThatTheOtherProcessHasEnded) {
+  AgentProcess agent;
+  Member a;
+  auto b = std::make_unique<Member>();
+  const uint32_t other = b->slot.index;
+  const SlotChannel kept[] = {a.ask(other), b->hear()};
+  b.reset();
+  const SlotChannel end = a.hear();
+  EXPECT_EQ(end.error, ESTALE);
+  EXPECT_EQ(end.peer_slot, other);
+}
+
+TEST_F(Channels, AProcessThatDoesNotReadHearsOfReturnedSlotsLater) {
+  AgentProcess agent;
+  Member a;
+  Member b;
+  for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen; ++i) {
+    ASSERT_TRUE(b.client->ask_for_channel(b.slot.index, a.slot.index));
+    b.hear();
+  }
+  ASSERT_TRUE(b.client->return_slot(b.slot.index));
+  for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen; ++i) EXPECT_EQ(a.hear().error, 0);
+  EXPECT_EQ(a.hear().error, ESTALE);
+}
+
 // The agent keeps no copy of either end: each process sees the other close its end.
 TEST_F(Channels, AProcessSeesTheOtherOneLetGo) {
   AgentProcess agent;
