@@ -45,9 +45,11 @@ const SlowUsers::State* SlowUsers::find(uid_t user, TimePoint now) {
 bool SlowUsers::note(uid_t user, Duration duration, bool by_processor, TimePoint now) {
   if (duration < slow_ || user == 0 || user == ::geteuid()) return false;
   State& state = users_[user];
+  if (state.suspect_until <= now) state = {};
   state.suspect_until = std::max(state.suspect_until, now + 2 * kPause * duration);
-  if (by_processor) state.paused_until = std::max(state.paused_until, now + kPause * duration);
-  return by_processor;
+  if (!by_processor || ++state.slow < kMinSlow) return false;
+  state.paused_until = std::max(state.paused_until, now + kPause * duration);
+  return true;
 }
 
 TimePoint SlowUsers::paused_until(uid_t user, TimePoint now) {

@@ -75,6 +75,9 @@ class SlowUsers {
   // A user's slow work takes at most a hundredth of the time: the user pauses for this many times the work's
   // duration.
   static constexpr int kPause = 100;
+  // A pause begins after this many pieces of slow work while the user is suspect. The processor time of a
+  // single one may be that of interrupts, which others cause.
+  static constexpr int kMinSlow = 3;
 
   // Work of this duration or longer is slow.
   explicit SlowUsers(Duration slow) : slow_(slow) {}
@@ -82,8 +85,8 @@ class SlowUsers {
   // Returns whether the user's work must be measured by processor time: during pauses, and for as long after
   // them.
   bool is_suspect(uid_t user, TimePoint now) { return find(user, now) != nullptr; }
-  // Notes work that has ended now. Slow work that was measured by processor time begins a pause. Root and the
-  // agent's own user have none. Returns whether the work began a pause.
+  // Notes work that has ended now. Slow work that was measured by processor time begins a pause, from the
+  // third on (kMinSlow). Root and the agent's own user have none. Returns whether the work began a pause.
   bool note(uid_t user, Duration duration, bool by_processor, TimePoint now);
   // Returns the end of the user's pause, or `now` if the user has none.
   TimePoint paused_until(uid_t user, TimePoint now);
@@ -93,6 +96,7 @@ class SlowUsers {
   struct State {
     TimePoint suspect_until{};
     TimePoint paused_until{};
+    int slow = 0;  // slow work by processor time, while suspect
   };
   const State* find(uid_t user, TimePoint now);
 

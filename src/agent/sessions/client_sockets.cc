@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/un.h>
@@ -133,27 +134,26 @@ void ClientSockets::cancel_wait(uid_t user, uint64_t ticket) {
   if (of_user->second.empty()) waiting_.erase(of_user);
 }
 
-// Shuts the socket down at once: the descriptor itself may be closed much later.
+// The client sees the end at once, but the descriptor may be closed much later. The user's thread shuts the
+// socket down, because that wakes all watches of the client's end.
 void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For what, QuotaShare share) {
-  ::shutdown(socket.get(), SHUT_RDWR);
   if (unread == 0 || is_all_taken(socket.get())) {
     taken(user, unread, what);
-    return closer_.close(user, socket.part(), std::move(share));
+    return closer_.shut_down_and_close(user, socket.part(), std::move(share));
+  }
+  if (UniqueFd copy(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)); copy) {
+    closer_.shut_down_and_close(user, std::move(copy));
   }
   left_.push_back({user, std::move(socket), unread, what, std::move(share)});
   look_later();
 }
 
-// A socket without descriptors must not wait for the user's closer thread, which may hang: refused sockets of
-// users without a share would pile up. So it is emptied here, however many messages it has. Nothing more
-// arrives after the shutdown.
+// The user's closer thread may hang, and then a socket without descriptors must not wait for it: refused
+// sockets of users without a share would pile up. So it is emptied in a turn of the user, however many
+// messages it has.
 void ClientSockets::refuse(uid_t user, ForeignSocket socket) {
-  if (closer_.allows(user)) {
-    ::shutdown(socket.get(), SHUT_RDWR);
-    return close_in_turn(user, std::move(socket), closer_.count(user));
-  }
+  if (closer_.allows(user)) return closer_.shut_down_and_close(user, socket.part());
   if (refused_.use_count() <= static_cast<long>(kMaxRefused)) {
-    ::shutdown(socket.get(), SHUT_RDWR);
     return close_in_turn(user, std::move(socket), closer_.count(user), refused_);
   }
   socket.clear_some(SIZE_MAX);
@@ -165,6 +165,7 @@ void ClientSockets::close_in_turn(uid_t user, ForeignSocket socket, QuotaShare s
   auto closing = std::make_shared<ForeignSocket>(std::move(socket));
   loop_.in_turn_of(user, [this, user, closing = std::move(closing), share = std::move(share),
                           refused = std::move(refused)]() mutable {
+    ::shutdown(closing->get(), SHUT_RDWR);  // nothing more arrives
     if (!closing->clear_some(kClearedAtOnce)) return true;
     closer_.close(user, closing->part(), std::move(share));
     return false;

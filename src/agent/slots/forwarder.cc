@@ -266,18 +266,18 @@ void Forwarder::answer(uint64_t key, uint32_t events, bool is_alone) {
   if ((key & kIsPair) != 0) return answer_pair(*delivery, events);
   const auto at_once = [&] { take_turn(*delivery); };
   if (is_alone && turns_.try_for(delivery->user, at_once)) return;
-  if (turns_.is_paused(delivery->user)) {
-    set_events(*delivery, 0, 0);
-    delivery->is_unwatched = true;
+  if (!delivery->is_queued) {
+    turns_.add(delivery->user, [this, delivery] {
+      delivery->is_queued = false;
+      if (std::exchange(delivery->is_unwatched, false)) wait_for_room(*delivery, false);
+      take_turn(*delivery);
+      return false;
+    });
+    delivery->is_queued = true;
   }
-  if (delivery->is_queued) return;
-  turns_.add(delivery->user, [this, delivery] {
-    delivery->is_queued = false;
-    if (std::exchange(delivery->is_unwatched, false)) wait_for_room(*delivery, false);
-    take_turn(*delivery);
-    return false;
-  });
-  delivery->is_queued = true;
+  if (!turns_.is_paused(delivery->user)) return;
+  set_events(*delivery, 0, 0);
+  delivery->is_unwatched = true;
 }
 
 void Forwarder::answer_pair(Delivery& delivery, uint32_t events) {

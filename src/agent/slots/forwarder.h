@@ -36,8 +36,9 @@ namespace verbena::agent {
 // All methods are called on one thread, the agent's.
 class Forwarder {
  public:
-  // A slow piece of work (SlowUsers). To read and send some datagrams takes a fifth of this on slow machines.
-  static constexpr Duration kSlow = std::chrono::milliseconds(1);
+  // A slow piece of work (SlowUsers). To send some datagrams takes a fifteenth of this on slow machines, and
+  // interrupts may take place meanwhile.
+  static constexpr Duration kSlow = std::chrono::milliseconds(3);
 
   // Shuts down and closes a pair's sending end, which may take as long as a send. For the agent's thread.
   using HangUp = std::function<void(uid_t user, UniqueFd end)>;
