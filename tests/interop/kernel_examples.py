@@ -180,6 +180,11 @@ def multicast_chat(run):
         member.leave()
 
 
+def group_of_ipv6(run):
+    """Linux 6.1 joins no IPv6 group on RoCE, and the program says so."""
+    run.call("multicast_chat", kernel_vm.IPV6, "ann", "ff1e::1", expected="join a multicast group: Operation not supported", status=1)
+
+
 def ring(run, how):
     run.write("data", os.urandom(1_000_001))
     run.write("copy", b"")
@@ -210,6 +215,7 @@ def kv(run):
 def no_server(run):
     run.call("kv", "get", run.where, "key", expected="^kv: connect.*refused", status=1)
     run.call("pingpong", "rc", PORT, run.address, expected="^pingpong: connect.*refused", status=1)
+    run.call("kv", "get", f"localhost:{PORT}", "key", expected="^kv: .*no RDMA device is at the interface", status=1)
 
 
 def remote_calls(run):
@@ -224,6 +230,7 @@ CASES = (
     ("pingpong xrc", xrc_ping_pong, (), ("ipv4",), False),
     ("file_copy", file_copy, (), BOTH, True),
     ("multicast_chat", multicast_chat, (), ("ipv4",), True),
+    ("multicast_chat, IPv6 group", group_of_ipv6, (), ("ipv4",), False),
     *((f"ring {how}", ring, (how,), ("ipv4",), True) for how in ("atomic", "immediate")),
     ("lock", lock, (), ("ipv4",), True),
     ("kv", kv, (), BOTH, True),
@@ -268,7 +275,7 @@ def main():
             for server, client, family in ((*pair, family) for pair in pairs for family in families):
                 complaint = run_case(case, server, client, files, family)
                 runs += 1
-                print(f"{time.monotonic() - began:6.1f} s  {server.name} serves {client.name}, {family}: {name:16} "
+                print(f"{time.monotonic() - began:6.1f} s  {server.name} serves {client.name}, {family}: {name:26} "
                       f"{'FAILED' if complaint else 'ok'}", flush=True)
                 if complaint:
                     failures.append(complaint)
