@@ -20,12 +20,15 @@ namespace example {
   throw std::system_error(code, std::generic_category(), tried);
 }
 
-using file = std::unique_ptr<std::FILE, decltype(&std::fclose)>;
+struct closes {
+  void operator()(std::FILE* opened) const { std::fclose(opened); }
+};
+using file = std::unique_ptr<std::FILE, closes>;
 
 inline file open_file(const std::string& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   if (fd < 0) fail(errno, "open " + path);
-  return {::fdopen(fd, (flags & O_WRONLY) != 0 ? "w" : "r"), std::fclose};
+  return file(::fdopen(fd, (flags & O_WRONLY) != 0 ? "w" : "r"));
 }
 inline std::uint64_t size_of(const file& one) {
   struct stat found {};

@@ -62,7 +62,7 @@ task<> serve(connection client, const std::string& folder) {
   const auto wanted = co_await client.receive_value<request>();
   const region window = client.share(kWindow, wanted.is_put ? access::remote_write : access::remote_read);
   answer offered{0, wanted.size, window.remote()};
-  file local(nullptr, std::fclose);
+  file local;
   try {
     local = open_in(folder, wanted);
     const std::uint64_t size = size_of(local);
@@ -109,7 +109,7 @@ task<> copy_part(connection& server, const file& local, bool is_put, remote_slic
 }
 
 task<> copy(loop& io, bool is_put, std::string where, std::string from, std::string to) {
-  file local = is_put ? open_file(from, O_RDONLY) : file(nullptr, std::fclose);
+  file local = is_put ? open_file(from, O_RDONLY) : file();
   request wanted{is_put, is_put ? size_of(local) : 0};
   const std::string& name = is_put ? to : from;
   if (name.size() > wanted.name.size()) fail(ENAMETOOLONG, "copy " + name);

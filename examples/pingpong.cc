@@ -3,7 +3,7 @@
 // layer, verbena/verbs.hpp: objects, the exchange of addresses, requests and completions.
 //
 //   verbena run pingpong srq 7471              # in one shell: waits for the other
-//   verbena run pingpong srq 7471 localhost    # in another shell
+//   verbena run pingpong srq 7471 localhost    # in another shell; a number after HOST: so many round trips
 //
 // TRANSPORT is rc (reliable), uc (unreliable), ud (datagrams), srq (reliable, with a shared receive queue) or
 // xrc (reliable, with a queue pair for each direction). Leaves out: repetition of messages that uc or ud
@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <stdexcept>
@@ -26,7 +27,7 @@ namespace {
 using namespace verbena;
 using namespace std::chrono_literals;
 
-constexpr int kRounds = 10'000;
+constexpr int kRounds = 10'000;  // unless the program is told another number
 constexpr std::size_t kMessage = 64;
 constexpr std::size_t kRouteHeader = 40;  // of UD: it comes before each message that is received
 constexpr std::uint32_t kQkey = 0x11111111;
@@ -70,10 +71,7 @@ class player {
     peer.swap('r');  // ready: an unreliable message must not come before the receive
   }
 
-  void post_receive() {
-    const auto request = recv(incoming_);
-    (shared_ ? shared_->post(request) : sender_->post(request)).value();
-  }
+  void post_receive() { (shared_ ? shared_->post(recv(incoming_)) : sender_->post(recv(incoming_))).value(); }
   void send_message() {
     auto request = send(outgoing_).signaled();
     if (route_) request = request.to({*route_, there_.sender.qp_num(), kQkey});
@@ -109,22 +107,23 @@ class player {
   int sent_ = 0, received_ = 0;
 };
 
-void run(const std::string& transport_name, const std::string& port, const char* host) {
+void run(const std::string& transport_name, const std::string& port, const char* host, int rounds) {
   player own(transport_name);
   example::exchange peer =
       host != nullptr ? example::exchange::connect(host, port) : example::exchange::accept_one(port);
   own.connect(peer);
-  const auto begin = std::chrono::steady_clock::now();
   const bool begins = host != nullptr;
-  for (int round = 0; round < kRounds; ++round) {
+  if (const int theirs = peer.swap(rounds); !begins) rounds = theirs;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int round = 0; round < rounds; ++round) {
     if (begins) own.send_message();
     own.wait(begins ? round + 1 : round, round + 1);
     own.post_receive();  // before the answer: the peer's next message follows it
     if (!begins) own.send_message();
   }
-  own.wait(kRounds, kRounds);
+  own.wait(rounds, rounds);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  std::printf("%s: %d round trips, %.2f us each\n", transport_name.c_str(), kRounds, took.count() / kRounds);
+  std::printf("%s: %d round trips, %.2f us each\n", transport_name.c_str(), rounds, took.count() / rounds);
   peer.swap('e');  // end: both queue pairs exist until both ends are done
 }
 
@@ -134,12 +133,13 @@ int main(int argc, char** argv) {
   const std::string transport_name = argc > 1 ? argv[1] : "";
   const bool is_known = transport_name == "rc" || transport_name == "uc" || transport_name == "ud" ||
                         transport_name == "srq" || transport_name == "xrc";
-  if (!is_known || argc < 3 || argc > 4) {
-    std::fputs("usage: pingpong rc|uc|ud|srq|xrc PORT [HOST]\n", stderr);
+  const int rounds = argc > 4 ? std::atoi(argv[4]) : kRounds;
+  if (!is_known || argc < 3 || argc > 5 || rounds < 1) {
+    std::fputs("usage: pingpong rc|uc|ud|srq|xrc PORT [HOST [ROUNDS]]\n", stderr);
     return 1;
   }
   try {
-    run(transport_name, argv[2], argc > 3 ? argv[3] : nullptr);
+    run(transport_name, argv[2], argc > 3 ? argv[3] : nullptr, rounds);
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "pingpong: %s\n", failed.what());
     return 1;

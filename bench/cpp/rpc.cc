@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures remote procedure calls of the C++ API on one host: a client and a server, each with one thread and
-// a loop of its own. Prints calls per second with many under way, and percentiles of single calls.
+// a loop of its own. Prints calls per second with many under way, percentiles of single calls, and the rate
+// of large calls, which go by rendezvous.
 //
 // cpp_rpc [SECONDS [CALLS [ADDRESS]]]: SECONDS of each phase, 3 by default; CALLS under way, 256 by default.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,6 +25,7 @@ using namespace verbena;
 using namespace std::chrono_literals;
 
 constexpr std::string_view kArguments = "eight by";
+constexpr std::size_t kLarge = 1 << 20;
 
 void serve(const std::string& address, std::atomic<int>& port, const std::atomic<bool>& end) {
   loop io;
@@ -59,6 +63,16 @@ task<std::vector<double>> latencies(loop& io, rpc::client& client, duration time
   }
   co_return microseconds;
 }
+// Calls with large arguments and results, one at a time. Returns calls per second.
+task<double> large_calls(loop& io, rpc::client& client, duration time) {
+  const std::string arguments(kLarge, 'a');
+  std::uint64_t calls = 0;
+  const time_point begin = io.now();
+  for (; io.now() < begin + time; ++calls) {
+    if (co_await client.call<"echo">(arguments) != arguments) throw std::runtime_error("a wrong result");
+  }
+  co_return static_cast<double>(calls) / std::chrono::duration<double>(io.now() - begin).count();
+}
 
 void print(std::vector<double> all) {
   std::ranges::sort(all);
@@ -86,6 +100,7 @@ int main(int argc, char** argv) {
     const double rate = co_await throughput(io, client, time, depth);
     std::printf("%d calls under way: %.0f calls/s\n", depth, rate);
     print(co_await latencies(io, client, time));
+    std::printf("%zu bytes each way: %.0f calls/s\n", kLarge, co_await large_calls(io, client, time));
     co_await client.close();
   });
   end = true;

@@ -7,6 +7,9 @@ import subprocess
 import sys
 
 
+os.environ.setdefault("CMAKE_GENERATOR", "Ninja")  # as scripts/setup installs no make
+
+
 def run(*command, with_errors=False, **options):
     """Runs a command to its end. Returns its standard output, and with `with_errors` also its standard error."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)

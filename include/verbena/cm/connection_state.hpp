@@ -158,7 +158,8 @@ class connection_state final : public cm_handler, public block_owner {
     switch (event.type) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
         if (rdma_resolve_route(id_.get(), milliseconds(options_.deadline)) != 0)
-          fail(error("resolve a route", errno));
+          fail(error("resolve a route", errno, {},
+                     errno == ENODEV ? "no RDMA device is at the interface that leads there" : nullptr));
         return;
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
         return request_connection();

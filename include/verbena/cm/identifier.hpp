@@ -53,7 +53,8 @@ class cm_handler : public list_node {
 class cm_service final : public event_source {
  public:
   explicit cm_service(loop& io) : io_(io), channel_(rdma_create_event_channel()) {
-    if (channel_ == nullptr) throw exception(error("make an event channel", errno));
+    if (channel_ == nullptr)
+      throw exception(error("make an event channel", errno, {}, "is there an RDMA device? See ibv_devices"));
     ::fcntl(fd(), F_SETFL, ::fcntl(fd(), F_GETFL) | O_NONBLOCK);
     io_.add(*this);
   }

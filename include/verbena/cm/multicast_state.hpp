@@ -170,8 +170,7 @@ class multicast_state final : public cm_handler {
       slot.payload = take_buffer(mtu_);
       post_receive(slot);
     }
-    if (rdma_join_multicast(id_.get(), group_address(), nullptr) != 0)
-      fail(error("join a multicast group", errno));
+    if (rdma_join_multicast(id_.get(), group_address(), nullptr) != 0) fail(failed_join(errno));
   } catch (const exception& thrown) {
     fail(thrown.error());
   }
@@ -201,6 +200,12 @@ class multicast_state final : public cm_handler {
     post_receive(slot);
   } catch (const exception& thrown) {
     fail(thrown.error());
+  }
+  static error failed_join(int code) {
+    constexpr int kEnotsupp = 524;  // the kernel's own number: Linux 6.1 joins no IPv6 group on RoCE
+    if (code != kEnotsupp) return error("join a multicast group", code);
+    return error("join a multicast group", EOPNOTSUPP, {},
+                 "the kernel joins no group of this kind of address");
   }
   void fail(const error& reason) {
     if (!has_ended_) failure_ = reason;

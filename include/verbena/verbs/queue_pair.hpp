@@ -147,7 +147,7 @@ struct connect_options {
   std::uint8_t max_reads = 16;       // this end's READs and atomics under way; the peer must allow them
   std::uint8_t max_peer_reads = 16;  // the peer's READs and atomics under way
   std::uint8_t min_rnr_timer = 12;   // 0.64 ms, IBTA table 46: the peer repeats a SEND that finds no receive
-  std::uint8_t timeout = 14;         // 4.096 us * 2^timeout until a repetition; 0: none
+  std::uint8_t timeout = 17;         // 4.096 us * 2^timeout until a repetition, 0.54 s; 0: none
   std::uint8_t retries = 7;
   std::uint8_t rnr_retries = 7;  // 7: without end
   std::uint8_t traffic_class = 0;
