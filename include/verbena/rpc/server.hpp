@@ -25,7 +25,8 @@ namespace verbena::rpc {
 struct server_options {
   std::size_t max_calls = 1024;  // of one client at a time; further ones wait in its queue
   std::size_t max_arguments = std::size_t{16} << 20;  // bytes of one call; longer ones fail with EMSGSIZE
-  connection_options connection = {};
+  // All clients of a loop share receives, so that idle ones cost little.
+  connection_options connection = {.shared_receives = 2048};
 };
 
 namespace detail {
