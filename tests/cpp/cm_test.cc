@@ -243,6 +243,23 @@ TEST_F(Connections, KeepBuffersOfForgottenOperations) {
   }(io_));
 }
 
+// An operation is used again after the coroutine that awaited it has been destroyed.
+TEST_F(Connections, ForgetCoroutinesThatAreDestroyed) {
+  serve(echo);
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    for (int i = 0; i < 10; ++i) {
+      {
+        const task<> cut_off = [](connection& by) -> task<> { co_await by.send("x"); }(peer);
+        cut_off.handle().resume();
+      }
+      EXPECT_EQ((co_await peer.receive()).text(), "x");
+      const auto unawaited = peer.send("y");
+      EXPECT_EQ((co_await peer.receive()).text(), "y");
+    }
+  }(io_));
+}
+
 // Destroys the client's coroutine after each number of turns: wherever it is suspended.
 TEST_F(Connections, MayBeDestroyedAtAnySuspension) {
   io_.spawn([this](loop&) -> task<> {

@@ -257,6 +257,20 @@ TEST_F(Rpc, RefusesASecondMethodOfOneName) {
   EXPECT_THROW(methods_.on<"echo">([](std::string_view) { return rpc::reply(); }), exception);
 }
 
+// The call's slot is answered, and used again, after the coroutine that awaited it has been destroyed.
+TEST_F(Rpc, ForgetsCoroutinesThatAreDestroyed) {
+  run([](rpc::client& client) -> task<> {
+    for (int i = 0; i < 10; ++i) {
+      {
+        const task<> cut_off = [](rpc::client& of) -> task<> { co_await of.call<"later">("x"); }(client);
+        cut_off.handle().resume();
+      }
+      const auto unawaited = client.call<"echo">("y");
+      EXPECT_EQ(co_await client.call<"later">("z"), "z");
+    }
+  });
+}
+
 // Destroys client and calls after each number of turns: wherever their coroutines are suspended.
 TEST_F(Rpc, MayBeDestroyedAtAnySuspension) {
   const auto work = [this]() -> task<> {

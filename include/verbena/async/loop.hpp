@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iterator>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -103,8 +105,7 @@ class loop {
     bool any = timers_.run(now());
     for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
     any |= run_ready();
-    if (std::exchange(has_ended_, false))
-      std::erase_if(spawned_, [](const auto& each) { return each->has_ended; });
+    if (!ended_.empty()) forget_ended();
     return any;
   }
   // Makes fd() readable for the next event. Returns false if there is one already: call turn() first.
@@ -155,8 +156,8 @@ class loop {
     std::shared_ptr<void> kept;  // what the coroutine refers to
     std::optional<task<>> work;
     detail::waiter start;
-    bool has_ended = false;
   };
+  using place = std::list<spawned>::iterator;
 
   // A descriptor that becomes readable at a point in time.
   class alarm {
@@ -223,22 +224,26 @@ class loop {
     }
   }
 
-  task<> watch_over(task<> work, spawned& entry) {
+  task<> watch_over(task<> work, place entry) {
     try {
       co_await work;
     } catch (...) {
       if (on_failure) on_failure(std::current_exception());
     }
-    entry.has_ended = has_ended_ = true;
+    ended_.push_back(entry);
   }
 
   void spawn(task<> work, std::shared_ptr<void> kept) {
-    auto entry = std::make_unique<spawned>();
-    entry->kept = std::move(kept);
-    entry->work.emplace(watch_over(std::move(work), *entry));
-    entry->start.suspend(entry->work->handle());
-    wake(entry->start);
-    spawned_.push_back(std::move(entry));
+    spawned& entry = spawned_.emplace_back();
+    entry.kept = std::move(kept);
+    entry.work.emplace(watch_over(std::move(work), std::prev(spawned_.end())));
+    entry.start.suspend(entry.work->handle());
+    wake(entry.start);
+  }
+
+  void forget_ended() {
+    const auto ended = std::exchange(ended_, {});
+    for (const place each : ended) spawned_.erase(each);
   }
 
   // Resumes those that were ready before the call. Those that become ready meanwhile wait for the next turn.
@@ -265,8 +270,8 @@ class loop {
   detail::list<detail::waiter> ready_, now_;
   std::vector<event_source*> sources_;
   std::map<const void*, std::shared_ptr<void>> services_;
-  std::vector<std::unique_ptr<spawned>> spawned_;
-  bool has_ended_ = false;    // one of spawned_ has
+  std::list<spawned> spawned_;
+  std::vector<place> ended_;  // of spawned_
   bool is_prepared_ = false;  // nothing has happened since prepare()
 };
 

@@ -181,7 +181,7 @@ class connection_state final : public cm_handler {
   }
   // The program does not await the operation any more.
   void abandon(operation& one) {
-    one.waiting.unlink();
+    one.waiting.forget();
     one.is_abandoned = true;
     if (one.is_done) recycle(one);
   }

@@ -11,7 +11,7 @@
 
 #include <endian.h>
 
-// The credits of a connection: so many messages may an end send before it hears of further room. Knows
+// The credits of a connection: an end sends no more messages than its peer has room for. This file knows
 // nothing of verbs, so that a simulation can use it.
 namespace verbena::detail {
 
