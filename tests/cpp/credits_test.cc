@@ -18,6 +18,7 @@ constexpr std::uint32_t kUpdate = 1U << 16;
 credits with(std::uint32_t number, std::uint32_t max) {
   credits made;
   made.meet(hello{number, 100, max});
+  made.begin(number);
   return made;
 }
 
@@ -52,6 +53,18 @@ TEST(Credits, RefusesMoreThanTheMaximum) {
   EXPECT_TRUE(own.take_in(2));
   EXPECT_FALSE(own.take_in(1));
   EXPECT_FALSE(own.take_in(0xffff));
+}
+
+// A peer that ignores its credits could take the shared receives of others.
+TEST(Credits, RefusesMessagesWithoutACredit) {
+  credits own = with(2, 4);
+  EXPECT_TRUE(own.take_in(0));
+  EXPECT_TRUE(own.take_in(kUpdate));
+  EXPECT_FALSE(own.take_in(0));
+  own.add_freed(1);
+  EXPECT_EQ(own.spend(false), 1U);
+  EXPECT_TRUE(own.take_in(0));
+  EXPECT_FALSE(own.take_in(0));
 }
 
 TEST(Credits, ArePeersOwnConcernWithoutTheProtocol) {

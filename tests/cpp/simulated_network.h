@@ -101,6 +101,7 @@ class SimulatedEnd : public std::enable_shared_from_this<SimulatedEnd> {
     peer_ = peer;
     const std::uint32_t theirs = peer->is_server_ ? peer->share_.size() : kReceives;
     credits_.meet(detail::hello{theirs, kMessageSize, kReceives});
+    credits_.begin(is_server_ ? share_.size() : kReceives);
   }
 
   std::shared_ptr<SimulatedRequest> submit(std::shared_ptr<SimulatedRequest> one) {

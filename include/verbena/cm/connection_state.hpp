@@ -333,10 +333,7 @@ class connection_state final : public cm_handler {
   // Makes the queue pair and posts the receives. Returns false if that fails.
   bool prepare() try {
     adapter_ = &service().adapter_of(id_->verbs);
-    if (on_open_ && options_.shared_receives != 0 && !join_pool()) {
-      fail(error("accept a connection", ENOBUFS, {}, "connection_options::max_sharers are there"));
-      return false;
-    }
+    if (on_open_ && options_.shared_receives != 0 && !join_pool()) return false;
     queue_ = &adapter_->queue_for(room_needed());
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = queue_->queue().get();
@@ -348,6 +345,7 @@ class connection_state final : public cm_handler {
       return false;
     }
     room_ = options_.sends;
+    credits_.begin(share());
     if (pool_ != nullptr) {
       pool_->add(*id_->qp, *this);
       last_receives::instance().add(id_->qp);
@@ -359,16 +357,19 @@ class connection_state final : public cm_handler {
     fail(thrown.error());
     return false;
   }
-  // Takes a share of the adapter's shared receives. Returns false if there are too many connections.
+  // Takes a share of the adapter's shared receives. Refuses the connection if there are too many, or if the
+  // peer knows no credits: it could take the receives of others.
   bool join_pool() {
+    if (!credits_.are_counted()) return refuse("the peer knows no credits");
     receive_pool& pool =
         adapter_->shared_receives(buffer_size(), options_.max_sharers, options_.shared_receives);
-    if (!pool.join(share_, slot_count())) {
-      rdma_reject(id_.get(), nullptr, 0);
-      return false;
-    }
+    if (!pool.join(share_, slot_count())) return refuse("connection_options::max_sharers are there");
     pool_ = &pool;
     return true;
+  }
+  bool refuse(const char* why) {
+    rdma_reject(id_.get(), nullptr, 0);
+    return fail(error("accept a connection", ECONNREFUSED, {}, why)), false;
   }
   void post_own_receives() {
     for (std::uint32_t i = 0; i < slot_count(); ++i)
@@ -469,8 +470,7 @@ class connection_state final : public cm_handler {
   }
   void take_in(receive_slot& slot, const ibv_wc& done) {
     const std::uint32_t word = (done.wc_flags & IBV_WC_WITH_IMM) != 0 ? be32toh(done.imm_data) : 0;
-    if (!credits_.take_in(word))
-      fail(error("receive", EPROTO, {}, "the peer has returned more credits than it was sent messages"));
+    if (!credits_.take_in(word)) fail(error("receive", EPROTO, {}, "the peer does not keep to its credits"));
     if (credits::is_update(word)) {
       post_receive(slot);
     } else {

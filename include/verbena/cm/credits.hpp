@@ -53,8 +53,9 @@ class credits {
     peer_ = {kNoLimit, kNoLimit, kNoLimit};
     if (told) peer_ = *told;
     left_ = peer_.credits;
-    freed_ = 0;
   }
+  // The peer learns of these receives by this end's hello.
+  void begin(std::uint32_t receives) { given_ = receives; }
   bool are_counted() const { return are_counted_; }
   const hello& peer() const { return peer_; }
 
@@ -64,12 +65,16 @@ class credits {
     --left_;
     const std::uint32_t returned = std::min(freed_, kCountMask);
     freed_ -= returned;
+    given_ += returned;
     return returned | (is_update ? kOnlyCredits : 0);
   }
-  // Takes the credits that a message returns. Returns false if the peer has returned too many.
+  // Takes a message of the peer, and the credits that it returns. Returns false if the peer had no credit for
+  // it, or has returned too many.
   bool take_in(std::uint32_t immediate) {
     const std::uint32_t returned = immediate & kCountMask;
     if (!are_counted_) return true;
+    if (given_ == 0) return false;
+    --given_;
     if (returned > peer_.max_credits || left_ > peer_.max_credits - returned) return false;
     left_ += returned;
     return true;
@@ -94,6 +99,7 @@ class credits {
   bool are_counted_ = true;
   hello peer_;
   std::uint32_t left_ = 0;   // messages that the peer has room for
+  std::uint32_t given_ = 0;  // messages that the peer may send
   std::uint32_t freed_ = 0;  // receives that are free again, and of which the peer does not know
 };
 
