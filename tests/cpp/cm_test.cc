@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <verbena/async/join.hpp>
 #include <verbena/cm.hpp>
 
 #include "cpp/code_of.h"
@@ -183,6 +184,35 @@ TEST_F(Connections, EndInOrderWhenThePeerDisconnectsDuringASend) {
     }
     while (!has_ended) co_await io_.yield();
   }(io_));
+}
+
+// A session that sends until its peer disconnects has ended normally: nothing is printed.
+TEST_F(Connections, EndTheirSessionsSilentlyWhenThePeerDisconnects) {
+  serve([](connection peer) -> task<> {
+    for (;;) co_await peer.send("more");
+  });
+  ::testing::internal::CaptureStderr();
+  io_.run([this](loop&) -> task<> {
+    {
+      connection peer = co_await connected();
+      co_await peer.receive();
+    }
+    while (io_.running() != 0) co_await io_.yield();
+  }(io_));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("a coroutine has failed"), std::string::npos);
+}
+
+TEST_F(Connections, ShareMemoryBeforeTheyAreThere) {
+  for (const char* const where : {"127.0.0.1:0", "[::]:0"}) {
+    listener there(io_, where);
+    const shared<std::uint64_t> counter = there.share<std::uint64_t>();
+    *counter = 7;
+    io_.run([&](loop&) -> task<> {
+      auto near = connect(io_, address_of(there));
+      auto [peer, accepted] = co_await when_all(std::move(near), there.accept());
+      EXPECT_EQ(*co_await peer.read(counter.remote()), 7U);
+    }(io_));
+  }
 }
 
 TEST_F(Connections, RefuseWhatIsTooLong) {

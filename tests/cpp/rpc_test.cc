@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -200,6 +202,25 @@ TEST_F(Rpc, RepeatsIdempotentCallsOnly) {
     EXPECT_EQ(co_await client.call<"echo">("goes on"), "goes on");
   });
   EXPECT_EQ(waiting_, 0);
+}
+
+// The server shares memory before a client is there. The client READs it over the connection of its calls.
+TEST_F(Rpc, ReachesMemoryThatTheServerShares) {
+  const shared<std::uint64_t> counter = server_->share<std::uint64_t>();
+  *counter = 42;
+  methods_.on<"where">([&](std::string_view) {
+    const auto there = counter.remote();
+    return rpc::reply(std::as_bytes(std::span(&there, 1)));
+  });
+  run([](rpc::client& client) -> task<> {
+    const std::string answer = co_await client.call<"where">("");
+    remote<std::uint64_t> there;
+    EXPECT_EQ(answer.size(), sizeof there);
+    std::memcpy(&there, answer.data(), sizeof there);
+    EXPECT_EQ(co_await client.get()->fetch_add(there, 1), 42U);
+    EXPECT_EQ(*co_await client.get()->read(there), 43U);
+    EXPECT_EQ(co_await client.call<"echo">("goes on"), "goes on");
+  });
 }
 
 TEST_F(Rpc, FailsWhereNoServerIs) {

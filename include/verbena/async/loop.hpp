@@ -25,6 +25,7 @@
 #include <verbena/async/ready_list.hpp>
 #include <verbena/async/task.hpp>
 #include <verbena/async/timer.hpp>
+#include <verbena/result.hpp>
 
 namespace verbena {
 
@@ -89,7 +90,7 @@ class loop {
   }
   // Number of coroutines that spawn() has started and that have not ended.
   std::size_t running() const { return spawned_.size(); }
-  // By default prints the reason to stderr.
+  // By default prints the reason to stderr, unless it is class disconnected: that is a normal end.
   std::function<void(std::exception_ptr)> on_failure = print;
 
   // Suspend the coroutine: for a time, and until the other coroutines that are ready have run.
@@ -212,11 +213,17 @@ class loop {
   static void watch(const detail::descriptor& epoll, int file) {
     epoll_event event{};
     event.events = EPOLLIN;
-    detail::check(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, file, &event));
+    const int returned = ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, file, &event);
+    if (returned < 0 && errno == EPERM)
+      throw std::system_error(
+          EPERM, std::generic_category(),
+          "watch a descriptor: it is of a regular file or a directory, which are always ready");
+    detail::check(returned);
   }
   static void print(std::exception_ptr reason) {
     try {
       std::rethrow_exception(std::move(reason));
+    } catch (const disconnected&) {
     } catch (const std::exception& thrown) {
       std::fprintf(stderr, "a coroutine has failed: %s\n", thrown.what());
     } catch (...) {

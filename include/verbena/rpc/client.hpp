@@ -112,6 +112,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     if (link_) link_->end();
   }
   bool is_connected() const { return link_ != nullptr; }
+  connection* peer() const { return link_ ? &link_->peer() : nullptr; }
 
  private:
   static constexpr duration kFirstPause = std::chrono::milliseconds(10);
@@ -424,6 +425,10 @@ class basic_client {
 
   task<> close() { return core_->close(); }
   bool is_connected() const { return core_->is_connected(); }
+  // The connection that calls use now, such as for RDMA READs of memory that the server shares. nullptr if
+  // there is none. It may end whenever the coroutine is suspended; operations that have begun go on. Leave
+  // its messages to the client.
+  typename Network::connection* get() const { return core_->peer(); }
 
  private:
   std::shared_ptr<core> core_;

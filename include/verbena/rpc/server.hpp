@@ -218,6 +218,11 @@ class basic_server {
   basic_server& operator=(const basic_server&) = delete;
 
   std::uint16_t port() const { return listener_.port(); }
+  // Makes memory that the clients may reach by one-sided operations: see listener::share() and client::get().
+  template <class T>
+  shared<T> share() {
+    return listener_.template share<T>();
+  }
   // Number of clients that are connected.
   std::size_t clients() const { return clients_.size(); }
 
