@@ -30,7 +30,8 @@
 //   }
 //
 // An operation begins when it is called, and ends when it is awaited: two may be under way before the first
-// is awaited. It takes its buffer, which so cannot be touched meanwhile. A failure throws verbena::exception.
+// is awaited. It takes its buffer, which so cannot be touched meanwhile. A failure throws verbena::exception;
+// after an end in order, its class is verbena::disconnected.
 namespace verbena {
 
 namespace detail {
@@ -58,6 +59,8 @@ class state_handle {
  private:
   connection_state* state_ = nullptr;
 };
+
+inline constexpr access kAllAccess = access::remote_read | access::remote_write | access::remote_atomic;
 
 // Waits in a list for a wake-up, unless the condition is true already. Where a list serves several
 // conditions, the coroutine checks its own again.
@@ -103,7 +106,7 @@ class [[nodiscard]] pending {
   bool await_ready() const { return operation_->is_done; }
   void await_suspend(std::coroutine_handle<> coroutine) { operation_->waiting.suspend(coroutine); }
   T await_resume() {
-    if (operation_->failure) throw exception(*operation_->failure);
+    if (operation_->failure) fail();
     if constexpr (std::is_void_v<T>) {
       return;
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
@@ -116,6 +119,12 @@ class [[nodiscard]] pending {
   }
 
  private:
+  [[noreturn]] void fail() const {
+    if (operation_->failure->code() == ENOTCONN && !state_->failure())
+      throw disconnected(*operation_->failure);
+    throw exception(*operation_->failure);
+  }
+
   detail::state_handle state_;
   detail::operation* operation_;
 };
@@ -191,7 +200,7 @@ class connection {
   template <class T>
   requires(std::is_trivially_copyable_v<T>) task<T> receive_value() {
     const buffer message = co_await receive();
-    if (!message) throw exception(error("receive a value", ECONNRESET, {}, "the peer has disconnected"));
+    if (!message) throw disconnected(error("receive a value", ECONNRESET, {}, "the peer has disconnected"));
     if (message.size() != sizeof(T))
       throw exception(error("receive a value", EPROTO, {}, "its length is wrong"));
     T value;
@@ -204,13 +213,14 @@ class connection {
   // Makes a zeroed T that the peer may reach: send it shared::remote().
   template <class T>
   shared<T> share() {
-    return shared<T>(share(sizeof(T), kAllAccess));
+    return shared<T>(share(sizeof(T), detail::kAllAccess));
   }
   // Lets the peer reach an object of the program, which must live longer than the result.
   template <class T>
   shared<T> share(T& object) {
-    return shared<T>(
-        state_->domain().register_memory(std::as_writable_bytes(std::span(&object, 1)), kAllAccess).value());
+    return shared<T>(state_->domain()
+                         .register_memory(std::as_writable_bytes(std::span(&object, 1)), detail::kAllAccess)
+                         .value());
   }
   // Makes memory that the peer may reach by its region::remote(), with these rights.
   region share(std::size_t size, access rights) { return state_->domain().allocate(size, rights).value(); }
@@ -258,7 +268,6 @@ class connection {
   std::optional<error> failure() const { return state_->failure(); }
 
  private:
-  static constexpr access kAllAccess = access::remote_read | access::remote_write | access::remote_atomic;
   static constexpr const char* kTooLong =
       "the message is longer than the peer's connection_options::message_size";
 
@@ -326,6 +335,13 @@ class listener {
     own.ready.pop_front();
     co_return next;
   }
+  // Like connection::share(), before there is a connection: all peers of this listener may reach the memory.
+  // Throws exception, with EADDRNOTAVAIL if the listener's address is of no adapter and there are several.
+  template <class T>
+  shared<T> share() {
+    return shared<T>(share(sizeof(T), detail::kAllAccess));
+  }
+  region share(std::size_t size, access rights) { return core_->domain().allocate(size, rights).value(); }
   // The port, which the kernel chose if `where` said 0.
   std::uint16_t port() const { return be16toh(rdma_get_src_port(core_->id.get())); }
 
@@ -340,6 +356,14 @@ class listener {
         throw exception(error("listen at", errno, address));
     }
     ~core() override { *is_there = false; }
+
+    const pd& domain() {
+      ibv_context* const device = id->verbs != nullptr ? id->verbs : detail::only_device();
+      if (device == nullptr)
+        throw exception(
+            error("share memory of a listener", EADDRNOTAVAIL, {}, "listen at an adapter's address"));
+      return io.service<detail::cm_service>().adapter_of(device).domain();
+    }
 
     void on_event(const detail::cm_event& event) override {
       if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;

@@ -111,6 +111,12 @@ class exception : public std::runtime_error {
   verbena::error error_;
 };
 
+// Thrown by an operation of a connection that has ended in order: one of its ends has disconnected.
+class disconnected final : public exception {
+ public:
+  using exception::exception;
+};
+
 // Holds a value or the error that prevented it. Unlike std::expected (C++23) it needs only C++20.
 template <class T>
 class [[nodiscard]] result {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coroutines of the C++ API: tasks, timers and the loop. Time is simulated.
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -276,6 +278,25 @@ TEST(Loop, MayBeDrivenByAnotherLoop) {
 TEST(Loop, SleepsUntilATimerIsDue) {
   loop io({.spin = duration::zero()});
   io.run([](loop& where) -> task<> { co_await where.sleep(1ms); });
+}
+
+// epoll(7) refuses them, and its "Operation not permitted" would not tell why.
+TEST(Loop, SaysWhyItCannotWatchARegularFile) {
+  struct File final : event_source {
+    bool poll() override { return false; }
+    bool arm() override { return true; }
+    int fd() const override { return ::fileno(file); }
+    std::FILE* const file = std::tmpfile();
+  };
+  loop io;
+  File file;
+  try {
+    io.add(file);
+    ADD_FAILURE();
+  } catch (const std::system_error& thrown) {
+    EXPECT_NE(std::string(thrown.what()).find("regular file"), std::string::npos) << thrown.what();
+  }
+  std::fclose(file.file);
 }
 
 }  // namespace

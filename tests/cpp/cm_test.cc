@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <verbena/async/join.hpp>
 #include <verbena/cm.hpp>
 
 #include "cpp/code_of.h"
@@ -185,6 +186,35 @@ TEST_F(Connections, EndInOrderWhenThePeerDisconnectsDuringASend) {
   }(io_));
 }
 
+// A session that sends until its peer disconnects has ended normally: nothing is printed.
+TEST_F(Connections, EndTheirSessionsSilentlyWhenThePeerDisconnects) {
+  serve([](connection peer) -> task<> {
+    for (;;) co_await peer.send("more");
+  });
+  ::testing::internal::CaptureStderr();
+  io_.run([this](loop&) -> task<> {
+    {
+      connection peer = co_await connected();
+      co_await peer.receive();
+    }
+    while (io_.running() != 0) co_await io_.yield();
+  }(io_));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("a coroutine has failed"), std::string::npos);
+}
+
+TEST_F(Connections, ShareMemoryBeforeTheyAreThere) {
+  for (const char* const where : {"127.0.0.1:0", "[::]:0"}) {
+    listener there(io_, where);
+    const shared<std::uint64_t> counter = there.share<std::uint64_t>();
+    *counter = 7;
+    io_.run([&](loop&) -> task<> {
+      auto near = connect(io_, address_of(there));
+      auto [peer, accepted] = co_await when_all(std::move(near), there.accept());
+      EXPECT_EQ(*co_await peer.read(counter.remote()), 7U);
+    }(io_));
+  }
+}
+
 TEST_F(Connections, RefuseWhatIsTooLong) {
   serve(echo);
   io_.run([this](loop&) -> task<> {
@@ -239,6 +269,23 @@ TEST_F(Connections, KeepBuffersOfForgottenOperations) {
     for (int i = 0; i < 100; ++i) {
       { const auto forgotten = peer.send_value(i); }
       EXPECT_EQ(co_await peer.receive_value<int>(), i);
+    }
+  }(io_));
+}
+
+// An operation is used again after the coroutine that awaited it has been destroyed.
+TEST_F(Connections, ForgetCoroutinesThatAreDestroyed) {
+  serve(echo);
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    for (int i = 0; i < 10; ++i) {
+      {
+        const task<> cut_off = [](connection& by) -> task<> { co_await by.send("x"); }(peer);
+        cut_off.handle().resume();
+      }
+      EXPECT_EQ((co_await peer.receive()).text(), "x");
+      const auto unawaited = peer.send("y");
+      EXPECT_EQ((co_await peer.receive()).text(), "y");
     }
   }(io_));
 }

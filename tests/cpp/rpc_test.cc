@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -202,6 +204,25 @@ TEST_F(Rpc, RepeatsIdempotentCallsOnly) {
   EXPECT_EQ(waiting_, 0);
 }
 
+// The server shares memory before a client is there. The client READs it over the connection of its calls.
+TEST_F(Rpc, ReachesMemoryThatTheServerShares) {
+  const shared<std::uint64_t> counter = server_->share<std::uint64_t>();
+  *counter = 42;
+  methods_.on<"where">([&](std::string_view) {
+    const auto there = counter.remote();
+    return rpc::reply(std::as_bytes(std::span(&there, 1)));
+  });
+  run([](rpc::client& client) -> task<> {
+    const std::string answer = co_await client.call<"where">("");
+    remote<std::uint64_t> there;
+    EXPECT_EQ(answer.size(), sizeof there);
+    std::memcpy(&there, answer.data(), sizeof there);
+    EXPECT_EQ(co_await client.get()->fetch_add(there, 1), 42U);
+    EXPECT_EQ(*co_await client.get()->read(there), 43U);
+    EXPECT_EQ(co_await client.call<"echo">("goes on"), "goes on");
+  });
+}
+
 TEST_F(Rpc, FailsWhereNoServerIs) {
   server_.reset();
   io_.run([this](loop&) -> task<> {
@@ -255,6 +276,20 @@ TEST_F(Rpc, EndsConnectionsThatSendNonsense) {
 
 TEST_F(Rpc, RefusesASecondMethodOfOneName) {
   EXPECT_THROW(methods_.on<"echo">([](std::string_view) { return rpc::reply(); }), exception);
+}
+
+// The call's slot is answered, and used again, after the coroutine that awaited it has been destroyed.
+TEST_F(Rpc, ForgetsCoroutinesThatAreDestroyed) {
+  run([](rpc::client& client) -> task<> {
+    for (int i = 0; i < 10; ++i) {
+      {
+        const task<> cut_off = [](rpc::client& of) -> task<> { co_await of.call<"later">("x"); }(client);
+        cut_off.handle().resume();
+      }
+      const auto unawaited = client.call<"echo">("y");
+      EXPECT_EQ(co_await client.call<"later">("z"), "z");
+    }
+  });
 }
 
 // Destroys client and calls after each number of turns: wherever their coroutines are suspended.

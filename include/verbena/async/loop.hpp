@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iterator>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,6 +25,7 @@
 #include <verbena/async/ready_list.hpp>
 #include <verbena/async/task.hpp>
 #include <verbena/async/timer.hpp>
+#include <verbena/result.hpp>
 
 namespace verbena {
 
@@ -87,7 +90,7 @@ class loop {
   }
   // Number of coroutines that spawn() has started and that have not ended.
   std::size_t running() const { return spawned_.size(); }
-  // By default prints the reason to stderr.
+  // By default prints the reason to stderr, unless it is class disconnected: that is a normal end.
   std::function<void(std::exception_ptr)> on_failure = print;
 
   // Suspend the coroutine: for a time, and until the other coroutines that are ready have run.
@@ -103,8 +106,7 @@ class loop {
     bool any = timers_.run(now());
     for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
     any |= run_ready();
-    if (std::exchange(has_ended_, false))
-      std::erase_if(spawned_, [](const auto& each) { return each->has_ended; });
+    if (!ended_.empty()) forget_ended();
     return any;
   }
   // Makes fd() readable for the next event. Returns false if there is one already: call turn() first.
@@ -155,8 +157,8 @@ class loop {
     std::shared_ptr<void> kept;  // what the coroutine refers to
     std::optional<task<>> work;
     detail::waiter start;
-    bool has_ended = false;
   };
+  using place = std::list<spawned>::iterator;
 
   // A descriptor that becomes readable at a point in time.
   class alarm {
@@ -211,11 +213,17 @@ class loop {
   static void watch(const detail::descriptor& epoll, int file) {
     epoll_event event{};
     event.events = EPOLLIN;
-    detail::check(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, file, &event));
+    const int returned = ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, file, &event);
+    if (returned < 0 && errno == EPERM)
+      throw std::system_error(
+          EPERM, std::generic_category(),
+          "watch a descriptor: it is of a regular file or a directory, which are always ready");
+    detail::check(returned);
   }
   static void print(std::exception_ptr reason) {
     try {
       std::rethrow_exception(std::move(reason));
+    } catch (const disconnected&) {
     } catch (const std::exception& thrown) {
       std::fprintf(stderr, "a coroutine has failed: %s\n", thrown.what());
     } catch (...) {
@@ -223,22 +231,26 @@ class loop {
     }
   }
 
-  task<> watch_over(task<> work, spawned& entry) {
+  task<> watch_over(task<> work, place entry) {
     try {
       co_await work;
     } catch (...) {
       if (on_failure) on_failure(std::current_exception());
     }
-    entry.has_ended = has_ended_ = true;
+    ended_.push_back(entry);
   }
 
   void spawn(task<> work, std::shared_ptr<void> kept) {
-    auto entry = std::make_unique<spawned>();
-    entry->kept = std::move(kept);
-    entry->work.emplace(watch_over(std::move(work), *entry));
-    entry->start.suspend(entry->work->handle());
-    wake(entry->start);
-    spawned_.push_back(std::move(entry));
+    spawned& entry = spawned_.emplace_back();
+    entry.kept = std::move(kept);
+    entry.work.emplace(watch_over(std::move(work), std::prev(spawned_.end())));
+    entry.start.suspend(entry.work->handle());
+    wake(entry.start);
+  }
+
+  void forget_ended() {
+    const auto ended = std::exchange(ended_, {});
+    for (const place each : ended) spawned_.erase(each);
   }
 
   // Resumes those that were ready before the call. Those that become ready meanwhile wait for the next turn.
@@ -265,8 +277,8 @@ class loop {
   detail::list<detail::waiter> ready_, now_;
   std::vector<event_source*> sources_;
   std::map<const void*, std::shared_ptr<void>> services_;
-  std::vector<std::unique_ptr<spawned>> spawned_;
-  bool has_ended_ = false;    // one of spawned_ has
+  std::list<spawned> spawned_;
+  std::vector<place> ended_;  // of spawned_
   bool is_prepared_ = false;  // nothing has happened since prepare()
 };
 

@@ -56,6 +56,11 @@ class list {
 class waiter : public list_node {
  public:
   void suspend(std::coroutine_handle<> coroutine) { coroutine_ = coroutine; }
+  // The coroutine is destroyed, or need not be resumed any more.
+  void forget() {
+    unlink();
+    coroutine_ = {};
+  }
   bool is_suspended() const { return coroutine_ != nullptr; }
   void resume() {
     unlink();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
@@ -49,8 +50,12 @@ class cq_source final : public event_source {
   }
   void give_room(std::uint32_t entries) { room_ += entries; }
 
+  // Hands out the completions that are there now.
+  void drain() {
+    for (int taken = 0; taken <= queue_.get()->cqe && poll();) taken += kBatch;
+  }
   bool poll() override {
-    const auto taken = queue_.poll<32>();
+    const auto taken = queue_.poll<kBatch>();
     for (const completion& each : taken) {
       reinterpret_cast<completion_target*>(each.id())->on_completion(each.get());
     }
@@ -64,6 +69,8 @@ class cq_source final : public event_source {
   int fd() const override { return channel_.fd(); }
 
  private:
+  static constexpr int kBatch = 32;
+
   static completion_channel make_channel(ibv_context* device) {
     ibv_comp_channel* const made = ibv_create_comp_channel(device);
     if (made == nullptr) throw exception(failure(device, "make a completion channel on", errno));
@@ -120,6 +127,8 @@ class buffer_pool final : public block_owner {
   std::map<unsigned, std::vector<slice>> free_;
 };
 
+class receive_pool;
+
 // A device of a loop. Connections share its protection domain, so that memory registered once serves all.
 class adapter {
  public:
@@ -128,6 +137,9 @@ class adapter {
 
   const pd& domain() const { return domain_; }
   buffer_pool& buffers() { return buffers_; }
+  // Returns the shared receives of these sizes, which the first call makes. Throws exception.
+  receive_pool& shared_receives(std::uint32_t message_size, std::uint32_t max_connections,
+                                std::uint32_t spare);
   // Returns a completion queue with room for that many completions, and takes the room.
   cq_source& queue_for(std::uint32_t entries) {
     for (const auto& each : queues_) {
@@ -150,6 +162,7 @@ class adapter {
   ibv_context* device_;
   pd domain_;
   buffer_pool buffers_;
+  std::map<std::array<std::uint32_t, 3>, std::shared_ptr<receive_pool>> pools_;
   std::vector<std::unique_ptr<cq_source>> queues_;
 };
 

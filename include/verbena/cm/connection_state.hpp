@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -20,8 +19,11 @@
 #include <rdma/rdma_cma.h>
 #include <verbena/async/loop.hpp>
 #include <verbena/cm/adapter.hpp>
+#include <verbena/cm/credits.hpp>
 #include <verbena/cm/identifier.hpp>
 #include <verbena/cm/lease.hpp>
+#include <verbena/cm/receive_pool.hpp>
+#include <verbena/cm/receive_shares.hpp>
 #include <verbena/result.hpp>
 
 namespace verbena {
@@ -30,31 +32,14 @@ struct connection_options {
   std::uint32_t message_size = 8192;  // bytes of the longest message that this end receives
   std::uint32_t receives = 32;        // messages that this end has room for before the program takes them
   std::uint32_t sends = 64;           // operations that are under way at once; further ones wait
+  // Not 0: the connections of a listener take their receives from one queue. Each has two that nobody else
+  // can use, and an equal part of so many further ones: at most `receives`.
+  std::uint32_t shared_receives = 0;
+  std::uint32_t max_sharers = 10'000;           // connections that share a queue; further ones are refused
   duration deadline = std::chrono::seconds(5);  // for connecting
 };
 
 namespace detail {
-
-// Sent by both ends in the private data of connection management: the room for messages that the other end
-// may count on. 12 bytes in network byte order.
-struct hello {
-  static constexpr std::uint32_t kMagic = 0x76726231;  // "vrb1"
-  static constexpr std::size_t kBytes = 12;
-  std::uint32_t credits = 0;
-  std::uint32_t message_size = 0;
-
-  std::array<std::uint32_t, 3> encoded() const {
-    return {htobe32(kMagic), htobe32(credits), htobe32(message_size)};
-  }
-  // Nothing if the peer does not speak this protocol.
-  static std::optional<hello> decoded(std::span<const std::byte> data) {
-    std::array<std::uint32_t, 3> words{};
-    if (data.size() < kBytes) return std::nullopt;
-    std::memcpy(words.data(), data.data(), kBytes);
-    if (be32toh(words[0]) != kMagic) return std::nullopt;
-    return hello{be32toh(words[1]), be32toh(words[2])};
-  }
-};
 
 class connection_state;
 
@@ -79,29 +64,12 @@ class operation final : public completion_target {
   timer deadline;
 };
 
-// A receive buffer.
-class receive_slot final : public completion_target {
- public:
-  receive_slot(connection_state& owner, const slice& memory) : owner_(owner), memory_(memory) {}
-  void on_completion(const ibv_wc& done) override;
-  const slice& memory() const { return memory_; }
-
- private:
-  connection_state& owner_;
-  slice memory_;
-};
-
-// A connection: its queue pair, its buffers, and the operations under way.
-//
-// Credits: each end tells the other how many messages it has room for, and returns a credit for each buffer
-// that is free again, in the immediate data of its next message or in an empty one. So no SEND meets a
-// missing receive. The last credit is kept for returning credits: otherwise both ends could wait for the
-// other.
+// A connection: its queue pair, its receives or its share of others', and the operations under way.
 //
 // Lifetime: it counts references of the program's handle, of buffers that the program has, and of requests
 // that the adapter has. Without the handle it disconnects, and ends when the adapter has let go of all
 // buffers.
-class connection_state final : public cm_handler, public block_owner {
+class connection_state final : public cm_handler {
  public:
   enum class phase : std::uint8_t { opening, open, closing, closed };
 
@@ -109,8 +77,12 @@ class connection_state final : public cm_handler, public block_owner {
     service().live.push_back(*this);
   }
   ~connection_state() override {
-    id_ = cm_identifier();  // destroys the queue pair: the adapter is done with the buffers
+    end_queue_pair();  // the adapter is done with the buffers
     for (receive_slot& each : slots_) adapter_->buffers().give_back(each.memory());
+    if (pool_ != nullptr) {
+      for (const auto& [slot, memory] : received_) post_shared(*slot);
+      pool_->leave(share_);
+    }
     if (queue_ != nullptr) queue_->give_room(room_needed());
   }
 
@@ -118,7 +90,7 @@ class connection_state final : public cm_handler, public block_owner {
   void let_go() override {
     add_reference();
     phase_ = phase::closed;
-    id_ = cm_identifier();
+    end_queue_pair();
     for (operation& each : operations_) each.held = {};
   }
 
@@ -183,7 +155,7 @@ class connection_state final : public cm_handler, public block_owner {
 
   buffer_pool& buffers() { return adapter_->buffers(); }
   const pd& domain() const { return adapter_->domain(); }
-  std::uint32_t peer_message_size() const { return peer_.message_size; }
+  std::uint32_t peer_message_size() const { return credits_.peer().message_size; }
 
   // Returns an operation to fill in. submit() begins it as soon as there is room; fail_now() ends it.
   operation& make_operation(const char* tried) {
@@ -210,7 +182,7 @@ class connection_state final : public cm_handler, public block_owner {
   }
   // The program does not await the operation any more.
   void abandon(operation& one) {
-    one.waiting.unlink();
+    one.waiting.forget();
     one.is_abandoned = true;
     if (one.is_done) recycle(one);
   }
@@ -229,17 +201,17 @@ class connection_state final : public cm_handler, public block_owner {
   // Returns the next message, or an empty buffer if there is none now.
   buffer take_message() {
     if (received_.empty()) return {};
-    const slice memory = received_.front();
+    const auto [slot, memory] = received_.front();
     received_.pop_front();
     add_reference();
-    return {memory, *this};
+    return {memory, *slot};
   }
   bool has_message() const { return !received_.empty(); }
   // Whether no further message will come.
-  bool is_at_end() const { return received_.empty() && phase_ != phase::opening && posted_receives_ == 0; }
-  // A message's buffer is free again.
-  void give_back(const slice& memory) override {
-    post_receive(slot_of(memory));
+  bool is_at_end() const { return received_.empty() && is_ending() && are_receives_over(); }
+  // The program has released a message.
+  void give_back(receive_slot& slot) {
+    post_receive(slot);
     return_credits();
     drop_reference();
   }
@@ -247,9 +219,9 @@ class connection_state final : public cm_handler, public block_owner {
   // ---- ending
 
   bool is_idle() const { return waiting_.empty() && posted_sends_ == 0; }
-  bool is_drained() const { return posted_sends_ == 0 && posted_receives_ == 0; }
+  bool is_drained() const { return posted_sends_ == 0 && are_receives_over(); }
   void disconnect() {
-    if (phase_ == phase::closing || phase_ == phase::closed) return;
+    if (is_ending()) return;
     const bool was_open = phase_ == phase::open;
     phase_ = phase::closing;
     add_reference();
@@ -261,11 +233,12 @@ class connection_state final : public cm_handler, public block_owner {
       end(one, failure_ ? *failure_ : error(one.tried, ENOTCONN));
     }
     io_.wake_all(opening);
+    if (pool_ != nullptr && has_queue_pair()) await_last_receive(io_.now() + kLastReceive, kFirstLook);
     look_whether_drained();
     drop_reference();
   }
   void fail(const error& reason) {
-    if (phase_ == phase::closing || phase_ == phase::closed) return;
+    if (is_ending()) return;
     if (!failure_) failure_ = reason;
     const auto on_open = std::exchange(on_open_, nullptr);
     add_reference();
@@ -295,10 +268,16 @@ class connection_state final : public cm_handler, public block_owner {
     drop_reference();
   }
   void on_received(receive_slot& slot, const ibv_wc& done) {
-    --posted_receives_;
+    const bool is_own = pool_ == nullptr;
+    if (is_own) {
+      --posted_receives_;
+    } else {
+      add_reference();
+    }
     if (done.status != IBV_WC_SUCCESS) {
       if (done.status != IBV_WC_WR_FLUSH_ERR)
         fail(error("receive", done.status, done.qp_num, done.vendor_err));
+      if (!is_own) post_shared(slot);
     } else {
       take_in(slot, done);
     }
@@ -311,15 +290,24 @@ class connection_state final : public cm_handler, public block_owner {
   // Not inlined: a compiler that sees the deletion suspects the callers, which hold a reference.
   [[gnu::noinline]] static void destroy(connection_state* last) { delete last; }
 
-  // Immediate data of a message: the credits that it returns, and whether it is only about credits.
-  static constexpr std::uint32_t kCreditMask = 0xffff;
-  static constexpr std::uint32_t kOnlyCredits = 1U << 16;
+  // How often a connection that ends looks whether its queue pair still holds a shared receive, and when it
+  // gives up: after an error of the device, the event does not come.
+  static constexpr duration kFirstLook = std::chrono::microseconds(20);
+  static constexpr duration kLongestLook = std::chrono::milliseconds(2);
+  static constexpr duration kLastReceive = std::chrono::seconds(1);
 
   cm_service& service() { return io_.service<cm_service>(); }
   std::uint32_t room_needed() const { return options_.sends + slot_count(); }
-  // One buffer more than credits, for the message that only returns credits.
-  std::uint32_t slot_count() const { return options_.receives + 1; }
-  hello own_hello() const { return {slot_count(), options_.message_size}; }
+  // One more than the program asks for: for an update of credits. At least 3: see credits::are_due().
+  std::uint32_t slot_count() const { return std::max(options_.receives, 2U) + 1; }
+  std::uint32_t share() const { return pool_ != nullptr ? share_.size() : slot_count(); }
+  hello own_hello() const { return {share(), options_.message_size, slot_count()}; }
+  std::uint32_t buffer_size() const { return std::max<std::uint32_t>(options_.message_size, 1); }
+  bool is_ending() const { return phase_ == phase::closing || phase_ == phase::closed; }
+  bool has_queue_pair() const { return id_.get() != nullptr && id_->qp != nullptr; }
+  bool are_receives_over() const {
+    return posted_receives_ == 0 && (pool_ == nullptr || is_last_receive_over_ || !has_queue_pair());
+  }
 
   void begin_opening() {
     add_reference();  // of the handshake, until it has ended
@@ -328,14 +316,8 @@ class connection_state final : public cm_handler, public block_owner {
       fail(error("connect", ETIMEDOUT, {}, "the peer does not answer: is its address right?"));
     });
   }
-  void meet(const cm_event& event) {
-    const auto told = hello::decoded(event.private_data());
-    has_credits_ = told.has_value();
-    // A peer that does not speak the protocol is expected to have enough receives.
-    peer_ = told.value_or(hello{~std::uint32_t{0}, ~std::uint32_t{0}});
-    credits_ = peer_.credits;
-  }
-  static rdma_conn_param parameters_with(const std::array<std::uint32_t, 3>& words) {
+  void meet(const cm_event& event) { credits_.meet(hello::decoded(event.private_data())); }
+  static rdma_conn_param parameters_with(const std::array<std::uint32_t, 4>& words) {
     rdma_conn_param parameters{};
     parameters.private_data = words.data();
     parameters.private_data_len = static_cast<std::uint8_t>(sizeof words);
@@ -352,25 +334,55 @@ class connection_state final : public cm_handler, public block_owner {
   // Makes the queue pair and posts the receives. Returns false if that fails.
   bool prepare() try {
     adapter_ = &service().adapter_of(id_->verbs);
+    if (on_open_ && options_.shared_receives != 0 && !join_pool()) return false;
     queue_ = &adapter_->queue_for(room_needed());
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = queue_->queue().get();
-    wanted.cap = {options_.sends, slot_count(), 1, 1, 0};
+    wanted.srq = pool_ != nullptr ? pool_->queue() : nullptr;
+    wanted.cap = {options_.sends, pool_ != nullptr ? 0 : slot_count(), 1, 1, 0};
     wanted.qp_type = IBV_QPT_RC;
     if (rdma_create_qp(id_.get(), domain().get(), &wanted) != 0) {
       fail(error("make a queue pair", errno));
       return false;
     }
     room_ = options_.sends;
-    for (std::uint32_t i = 0; i < slot_count(); ++i) {
-      slots_.emplace_back(*this, buffers().take(std::max<std::uint32_t>(options_.message_size, 1)));
+    credits_.begin(share());
+    if (pool_ != nullptr) {
+      pool_->add(*id_->qp, *this);
+      last_receives::instance().add(id_->qp);
+    } else {
+      post_own_receives();
     }
-    for (receive_slot& each : slots_) post_receive(each);
-    returned_ = 0;  // the peer knows of these by the hello
     return true;
   } catch (const exception& thrown) {
     fail(thrown.error());
     return false;
+  }
+  // Takes a share of the adapter's shared receives. Refuses the connection if there are too many, or if the
+  // peer knows no credits: it could take the receives of others.
+  bool join_pool() {
+    if (!credits_.are_counted()) return refuse("the peer knows no credits");
+    receive_pool& pool =
+        adapter_->shared_receives(buffer_size(), options_.max_sharers, options_.shared_receives);
+    if (!pool.join(share_, slot_count())) return refuse("connection_options::max_sharers are there");
+    pool_ = &pool;
+    return true;
+  }
+  bool refuse(const char* why) {
+    rdma_reject(id_.get(), nullptr, 0);
+    return fail(error("accept a connection", ECONNREFUSED, {}, why)), false;
+  }
+  void post_own_receives() {
+    for (std::uint32_t i = 0; i < slot_count(); ++i)
+      slots_.emplace_back(*this, buffers().take(buffer_size()));
+    for (receive_slot& each : slots_) post_own(each);
+  }
+  void end_queue_pair() {
+    if (pool_ != nullptr && has_queue_pair()) {
+      pool_->remove(*id_->qp);
+      last_receives::instance().remove(id_->qp);
+    }
+    id_ = cm_identifier();
   }
   void opened() {
     phase_ = phase::open;
@@ -409,7 +421,7 @@ class connection_state final : public cm_handler, public block_owner {
       reinterpret_cast<completion_target*>(each->wr_id)->on_completion(failed);
     }
   }
-  bool may_send(const operation& one) const { return !one.is_send || credits_ >= (one.is_update ? 1U : 2U); }
+  bool may_send(const operation& one) const { return !one.is_send || credits_.may_send(one.is_update); }
   void fill(operation& one) {
     one.request.wr_id = one.id();
     one.request.next = nullptr;
@@ -417,53 +429,72 @@ class connection_state final : public cm_handler, public block_owner {
     one.request.sg_list = one.piece.length != 0 ? &one.piece : nullptr;
     one.request.num_sge = one.piece.length != 0 ? 1 : 0;
     if (!one.is_send) return;
-    one.request.opcode = has_credits_ ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-    if (!has_credits_) return;
-    --credits_;
-    const std::uint32_t returned = std::min(std::exchange(returned_, 0), kCreditMask);
-    one.request.imm_data = htobe32(returned | (one.is_update ? kOnlyCredits : 0));
+    one.request.opcode = credits_.are_counted() ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+    if (credits_.are_counted()) one.request.imm_data = htobe32(credits_.spend(one.is_update));
   }
   // Tells the peer of free buffers if it may be waiting for them, and no message of this end tells it.
   void return_credits() {
-    if (!is_open() || !has_credits_ || returned_ < std::max(slot_count() / 2, 1U) || credits_ < 1 ||
-        room_ == 0)
-      return;
+    if (!is_open() || room_ == 0 || !credits_.are_due(share())) return;
     operation& one = make_operation("SEND of credits");
     one.is_send = one.is_update = true;
     waiting_.push_front(&one);
     flush();
   }
 
+  // Posts the receive again, and keeps the credits for it.
   void post_receive(receive_slot& slot) {
-    if ((phase_ != phase::open && phase_ != phase::opening) || id_->qp == nullptr) return;
+    if (pool_ != nullptr) {
+      if (post_shared(slot) && !is_ending()) add_credits();
+    } else if (!is_ending() && has_queue_pair() && post_own(slot)) {
+      credits_.add_freed(1);
+    }
+  }
+  bool post_own(receive_slot& slot) {
     ibv_sge piece = slot.memory().get();
     ibv_recv_wr request{slot.id(), nullptr, &piece, 1};
     ibv_recv_wr* bad = nullptr;
     if (const int code = ibv_post_recv(id_->qp, &request, &bad); code != 0)
-      return fail(error("post a receive", code));
+      return fail(error("post a receive", code)), false;
     ++posted_receives_;
-    ++returned_;
     add_reference();
+    return true;
   }
-  receive_slot& slot_of(const slice& memory) {
-    return *std::ranges::find(slots_, memory.data(),
-                              [](const receive_slot& each) { return each.memory().data(); });
+  // Also after the connection's end: the receive serves others.
+  bool post_shared(receive_slot& slot) try {
+    pool_->post(slot);
+    return true;
+  } catch (const exception& thrown) {
+    return fail(thrown.error()), false;
+  }
+  void add_credits() try { credits_.add_freed(pool_->on_freed(share_)); } catch (const exception& thrown) {
+    fail(thrown.error());
   }
   void take_in(receive_slot& slot, const ibv_wc& done) {
     const std::uint32_t word = (done.wc_flags & IBV_WC_WITH_IMM) != 0 ? be32toh(done.imm_data) : 0;
-    const std::uint32_t returned = word & kCreditMask;
-    if (has_credits_ && returned > peer_.credits - credits_)
-      return fail(
-          error("receive", EPROTO, {}, "the peer has returned more credits than it was sent messages"));
-    if (has_credits_) credits_ += returned;
-    if ((word & kOnlyCredits) != 0) {
+    if (!credits_.take_in(word)) fail(error("receive", EPROTO, {}, "the peer does not keep to its credits"));
+    if (credits::is_update(word)) {
       post_receive(slot);
     } else {
-      received_.push_back(slot.memory().first(done.byte_len));
+      received_.push_back({&slot, slot.memory().first(done.byte_len)});
       if (!receiving.empty()) io_.wake(receiving.front());
     }
     flush();
     return_credits();
+  }
+  // Looks again and again until the queue pair holds no shared receive any more. Until then the connection
+  // keeps a reference to itself.
+  void await_last_receive(time_point give_up, duration pause) {
+    add_reference();
+    last_look_.start(io_.timers(), io_.now() + pause, [this, give_up, pause] {
+      if (last_receives::instance().has_ended(id_->qp) || io_.now() >= give_up) {
+        queue_->drain();  // the completions that precede the event
+        is_last_receive_over_ = true;
+        look_whether_drained();
+      } else {
+        await_last_receive(give_up, std::min(2 * pause, kLongestLook));
+      }
+      drop_reference();
+    });
   }
 
   void recycle(operation& one) {
@@ -496,24 +527,33 @@ class connection_state final : public cm_handler, public block_owner {
   bool is_shaking_hands_ = false;
   std::size_t references_ = 0;
 
-  bool has_credits_ = true;
-  hello peer_;
-  std::uint32_t credits_ = 0;   // messages that the peer has room for
-  std::uint32_t returned_ = 0;  // buffers that are free again, and of which the peer does not know
-  std::uint32_t room_ = 0;      // in the send queue
+  credits credits_;
+  std::uint32_t room_ = 0;  // in the send queue
   std::uint32_t posted_sends_ = 0, posted_receives_ = 0;
   std::deque<operation> operations_;
   std::vector<operation*> free_;
   std::deque<operation*> waiting_;  // for room or credits
-  std::deque<receive_slot> slots_;
-  std::deque<slice> received_;
+  std::deque<receive_slot> slots_;  // its own receives
+  receive_pool* pool_ = nullptr;    // or those that it shares
+  receive_shares::share share_;
+  timer last_look_;
+  bool is_last_receive_over_ = false;
+  std::deque<std::pair<receive_slot*, slice>> received_;
 };
 
 inline void operation::on_completion(const ibv_wc& done) {
   owner_.on_sent(*this, done);
 }
 inline void receive_slot::on_completion(const ibv_wc& done) {
-  owner_.on_received(*this, done);
+  if (pool_ != nullptr) owner_ = pool_->owner_of(done.qp_num);
+  if (owner_ != nullptr) {
+    owner_->on_received(*this, done);
+  } else {
+    pool_->post(*this);
+  }
+}
+inline void receive_slot::give_back(const slice&) {
+  owner_->give_back(*this);
 }
 
 }  // namespace detail

@@ -164,6 +164,16 @@ class cm_identifier {
   rdma_cm_id* id_ = nullptr;
 };
 
+// Returns the device of connection management if there is only one, or nullptr.
+inline ibv_context* only_device() {
+  int number = 0;
+  ibv_context** const all = rdma_get_devices(&number);
+  if (all == nullptr) return nullptr;
+  ibv_context* const first = all[0];
+  rdma_free_devices(all);
+  return number == 1 ? first : nullptr;
+}
+
 // ---- names
 
 struct free_addresses {

@@ -39,11 +39,12 @@ struct call_options {
 namespace detail {
 
 // A call, from its beginning until the server has answered and the program has released it.
+template <class Connection>
 struct client_call {
   std::uint64_t number = 0;  // position in the client's calls, and how often it was used (from bit 32)
   std::uint64_t method = 0;
-  std::string arguments;        // until sent; of idempotent calls until answered
-  std::optional<region> large;  // arguments that the server fetches
+  std::string arguments;                       // until sent; of idempotent calls until answered
+  std::optional<memory_of<Connection>> large;  // arguments that the server fetches
   bool is_idempotent = false;
   bool is_sent = false;      // the server will answer, or the connection will end
   bool is_released = false;  // by the program
@@ -55,20 +56,24 @@ struct client_call {
 };
 
 // The connection of a client, and its calls. Its coroutines share it.
-class client_core : public std::enable_shared_from_this<client_core> {
+template <class Network>
+class client_core : public std::enable_shared_from_this<client_core<Network>> {
  public:
+  using connection = typename Network::connection;
+  using call = client_call<connection>;
+
   client_core(loop& io, std::string where, const client_options& options)
       : io_(io), where_(std::move(where)), options_(options) {}
 
   // Connects for the first time. Throws exception.
   task<> connect() {
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     link_ = co_await dial();
     io_.spawn([self](loop&) { return self->run(); });
   }
   // Begins a call. It waits if the server has as many as it takes, or if there is no connection.
-  client_call& begin(std::uint64_t method, std::span<const std::byte> arguments, const call_options& how) {
-    client_call& one = make();
+  call& begin(std::uint64_t method, std::span<const std::byte> arguments, const call_options& how) {
+    call& one = make();
     one.method = method;
     one.is_idempotent = how.idempotent;
     if (is_closed_) return finish(one, error("call", ESHUTDOWN, {}, "the client is closed")), one;
@@ -85,8 +90,8 @@ class client_core : public std::enable_shared_from_this<client_core> {
     return one;
   }
   // The program does not want the result any more.
-  void release(client_call& one) {
-    one.waiting.unlink();
+  void release(call& one) {
+    one.waiting.forget();
     one.is_released = true;
     if (!one.is_done) cancel(one);
     recycle_if_over(one);
@@ -94,7 +99,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
 
   // Waits for the calls under way, and disconnects. Calls that begin afterwards fail.
   task<> close() {
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     while (under_way_ != 0 || !queue_.empty()) {
       co_await wait_in(closing_, [this] { return under_way_ == 0 && queue_.empty(); });
     }
@@ -107,6 +112,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
     if (link_) link_->end();
   }
   bool is_connected() const { return link_ != nullptr; }
+  connection* peer() const { return link_ ? &link_->peer() : nullptr; }
 
  private:
   static constexpr duration kFirstPause = std::chrono::milliseconds(10);
@@ -114,14 +120,15 @@ class client_core : public std::enable_shared_from_this<client_core> {
 
   // ---- the connection
 
-  task<std::shared_ptr<link>> dial() {
-    auto made = std::make_shared<link>(io_, co_await verbena::connect(io_, where_, options_.connection));
+  task<std::shared_ptr<link<connection>>> dial() {
+    auto made =
+        std::make_shared<link<connection>>(io_, co_await Network::connect(io_, where_, options_.connection));
     if (!made->is_usable()) throw exception(error("connect", EPROTO, where_, "the peer speaks no RPC"));
     co_return made;
   }
   // Serves this connection, and then further ones for as long as calls wait.
   task<> run() {
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     for (;;) {
       const auto current = link_;
       current->start();
@@ -148,7 +155,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
   }
   void reconnect() {
     if (std::exchange(is_running_, true)) return;
-    io_.spawn([self = shared_from_this()](loop&) -> task<> {
+    io_.spawn([self = this->shared_from_this()](loop&) -> task<> {
       if (co_await self->connect_again()) co_await self->run();
     });
   }
@@ -157,7 +164,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
     link_ = nullptr;
     window_ = under_way_ = 0;
     is_leaving_ = false;
-    for (client_call& each : calls_) {
+    for (call& each : calls_) {
       if (!each.is_sent) continue;
       each.is_sent = false;
       each.large.reset();
@@ -174,7 +181,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
   }
   void fail_waiting(const error& reason, bool also_idempotent) {
     const auto waiting = std::exchange(queue_, {});
-    for (client_call* each : waiting) {
+    for (call* each : waiting) {
       if (each->is_idempotent && !also_idempotent) {
         queue_.push_back(each);
       } else {
@@ -191,13 +198,13 @@ class client_core : public std::enable_shared_from_this<client_core> {
   }
   void pump() {
     while (!queue_.empty() && may_send()) {
-      client_call& one = *queue_.front();
+      call& one = *queue_.front();
       queue_.pop_front();
       dispatch(one, bytes_of(one.arguments));
       if (!one.is_idempotent) one.arguments.clear();
     }
   }
-  void dispatch(client_call& one, std::span<const std::byte> arguments) {
+  void dispatch(call& one, std::span<const std::byte> arguments) {
     one.is_sent = true;
     ++under_way_;
     if (arguments.size() <= link_->max_payload())
@@ -208,7 +215,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
     link_->send({kind::large_call, 0, one.number, one.method, std::as_bytes(std::span(&there, 1))});
   }
 
-  bool take_in(const record& one, const std::shared_ptr<link>& from) {
+  bool take_in(const record& one, const std::shared_ptr<link<connection>>& from) {
     switch (one.what) {
       case kind::window:
         window_ = one.call;
@@ -218,9 +225,9 @@ class client_core : public std::enable_shared_from_this<client_core> {
         is_leaving_ = true;
         return true;
       case kind::reply:
-        return answered(one, [&](client_call& its) { its.result = text_of(one.payload); });
+        return answered(one, [&](call& its) { its.result = text_of(one.payload); });
       case kind::failure:
-        return answered(one, [&](client_call& its) {
+        return answered(one, [&](call& its) {
           its.failure = error("call", one.code, text_of(one.payload), "the server says so");
         });
       case kind::large_reply:
@@ -232,13 +239,13 @@ class client_core : public std::enable_shared_from_this<client_core> {
   // The server has answered. Gives the outcome to the program, unless the call is over for it.
   template <class Fill>
   bool answered(const record& one, Fill fill) {
-    client_call* const its = find(one.call);
+    call* const its = find(one.call);
     if (its == nullptr) return false;
     settle(*its, fill);
     return true;
   }
   template <class Fill>
-  void settle(client_call& its, Fill fill) {
+  void settle(call& its, Fill fill) {
     its.is_sent = false;
     its.large.reset();
     --under_way_;
@@ -251,46 +258,47 @@ class client_core : public std::enable_shared_from_this<client_core> {
     pump();
     wake_closing();
   }
-  bool fetch(const record& one, const std::shared_ptr<link>& from) {
+  bool fetch(const record& one, const std::shared_ptr<link<connection>>& from) {
     remote_slice there;
     if (one.payload.size() != sizeof there || find(one.call) == nullptr) return false;
     std::memcpy(&there, one.payload.data(), sizeof there);
-    io_.spawn([self = shared_from_this(), number = one.call, there, from](loop&) {
+    io_.spawn([self = this->shared_from_this(), number = one.call, there, from](loop&) {
       return self->fetch(number, there, from);
     });
     return true;
   }
-  task<> fetch(std::uint64_t number, remote_slice there, std::shared_ptr<link> from) {
-    const auto self = shared_from_this();
+  task<> fetch(std::uint64_t number, remote_slice there, std::shared_ptr<link<connection>> from) {
+    const auto self = this->shared_from_this();
     std::string result;
     std::optional<error> failure;
-    const client_call* const before = find(number);
+    const call* const before = find(number);
     if (before != nullptr && !before->is_done) {
       if (there.size > options_.max_reply) {
         failure = error("call", EMSGSIZE, {}, "the reply is longer than client_options::max_reply");
       } else {
         try {
-          result = (co_await from->peer().read(there)).text();
+          const buffer arrived = co_await from->peer().read(there);
+          result = arrived.text();
         } catch (const exception&) {
           co_return;  // the connection has ended, and lost() ends the call
         }
       }
     }
     from->send({kind::fetched, 0, number});
-    client_call* const its = find(number);
+    call* const its = find(number);
     if (its == nullptr || link_ != from) co_return;
-    settle(*its, [&](client_call& one) {
+    settle(*its, [&](call& one) {
       one.result = std::move(result);
       one.failure = failure;
     });
   }
 
-  void expire(client_call& one) {
+  void expire(call& one) {
     finish(one, error("call", ETIMEDOUT, {}, "the deadline has passed"));
     cancel(one);
   }
   // The server ends the call where it is suspended, and answers.
-  void cancel(client_call& one) {
+  void cancel(call& one) {
     if (one.is_sent) {
       if (link_) link_->send({kind::cancel, 0, one.number});
     } else {
@@ -298,7 +306,7 @@ class client_core : public std::enable_shared_from_this<client_core> {
       wake_closing();
     }
   }
-  void finish(client_call& one, std::optional<error> failure) {
+  void finish(call& one, std::optional<error> failure) {
     one.deadline.stop();
     one.failure = std::move(failure);
     one.is_done = true;
@@ -306,23 +314,23 @@ class client_core : public std::enable_shared_from_this<client_core> {
     recycle_if_over(one);
   }
 
-  client_call& make() {
+  call& make() {
     if (free_.empty()) {
       const std::uint64_t position = calls_.size();
       calls_.emplace_back().number = position;
       free_.push_back(&calls_.back());
     }
-    client_call& taken = *free_.back();
+    call& taken = *free_.back();
     free_.pop_back();
     return taken;
   }
-  client_call* find(std::uint64_t number) {
+  call* find(std::uint64_t number) {
     const std::size_t position = number & 0xffffffff;
     if (position >= calls_.size() || calls_[position].number != number || !calls_[position].is_sent)
       return nullptr;
     return &calls_[position];
   }
-  void recycle_if_over(client_call& one) {
+  void recycle_if_over(call& one) {
     if (!one.is_released || one.is_sent) return;
     one.deadline.stop();
     one.arguments.clear();
@@ -339,15 +347,15 @@ class client_core : public std::enable_shared_from_this<client_core> {
   loop& io_;
   const std::string where_;
   const client_options options_;
-  std::shared_ptr<link> link_;
+  std::shared_ptr<link<connection>> link_;
   bool is_running_ = true;  // run() or reconnect() is under way
   bool is_closed_ = false;
   bool is_leaving_ = false;  // the server takes no further calls on this connection
   std::uint64_t window_ = 0;
   std::uint64_t under_way_ = 0;
-  std::deque<client_call> calls_;
-  std::vector<client_call*> free_;
-  std::deque<client_call*> queue_;
+  std::deque<call> calls_;
+  std::vector<call*> free_;
+  std::deque<call*> queue_;
   list<waiter> closing_;
 };
 
@@ -356,14 +364,16 @@ class client_core : public std::enable_shared_from_this<client_core> {
 // A call that is under way. Awaiting it returns the result, or throws exception: with the errno of the
 // server's reply, ETIMEDOUT, or ECONNRESET if the connection was lost and the call may have run. Destroying
 // it cancels the call.
-class [[nodiscard]] pending_call {
+template <class Network>
+class [[nodiscard]] basic_pending_call {
  public:
-  pending_call(std::shared_ptr<detail::client_core> core, detail::client_call& call)
-      : core_(std::move(core)), call_(&call) {}
-  pending_call(pending_call&& other) noexcept
+  using core = detail::client_core<Network>;
+  basic_pending_call(std::shared_ptr<core> its, typename core::call& call)
+      : core_(std::move(its)), call_(&call) {}
+  basic_pending_call(basic_pending_call&& other) noexcept
       : core_(std::move(other.core_)), call_(std::exchange(other.call_, nullptr)) {}
-  pending_call& operator=(pending_call&&) = delete;
-  ~pending_call() {
+  basic_pending_call& operator=(basic_pending_call&&) = delete;
+  ~basic_pending_call() {
     if (call_ != nullptr) core_->release(*call_);
   }
 
@@ -375,50 +385,61 @@ class [[nodiscard]] pending_call {
   }
 
  private:
-  std::shared_ptr<detail::client_core> core_;
-  detail::client_call* call_;
+  std::shared_ptr<core> core_;
+  typename core::call* call_;
 };
 
 // Calls the methods of a server. Any number of calls may be under way; the server's window limits those that
 // it has at once. Connects again when a call is made after the connection was lost. Belongs to its loop's
 // thread. Its destruction disconnects; await close() to let the calls end first.
-class client {
+template <class Network>
+class basic_client {
  public:
-  explicit client(std::shared_ptr<detail::client_core> core) : core_(std::move(core)) {}
-  client(client&&) noexcept = default;
-  client& operator=(client&& other) noexcept {
+  using core = detail::client_core<Network>;
+  using pending = basic_pending_call<Network>;
+
+  explicit basic_client(std::shared_ptr<core> its) : core_(std::move(its)) {}
+  basic_client(basic_client&&) noexcept = default;
+  basic_client& operator=(basic_client&& other) noexcept {
     std::swap(core_, other.core_);
     return *this;
   }
-  ~client() {
+  ~basic_client() {
     if (core_) core_->shut();
   }
 
   // Begins a call, and copies the arguments. Longer arguments than half a message go by rendezvous: the
   // server reads them.
   template <method_name Method>
-  pending_call call(std::span<const std::byte> arguments, const call_options& how = {}) {
+  pending call(std::span<const std::byte> arguments, const call_options& how = {}) {
     static constexpr std::uint64_t kNumber = detail::number_of(Method.view());
     return {core_, core_->begin(kNumber, arguments, how)};
   }
   template <method_name Method>
-  pending_call call(std::string_view arguments, const call_options& how = {}) {
+  pending call(std::string_view arguments, const call_options& how = {}) {
     return call<Method>(detail::bytes_of(arguments), how);
   }
-  pending_call call(std::string_view method, std::string_view arguments, const call_options& how = {}) {
+  pending call(std::string_view method, std::string_view arguments, const call_options& how = {}) {
     return {core_, core_->begin(detail::number_of(method), detail::bytes_of(arguments), how)};
   }
 
   task<> close() { return core_->close(); }
   bool is_connected() const { return core_->is_connected(); }
+  // The connection that calls use now, such as for RDMA READs of memory that the server shares. nullptr if
+  // there is none. It may end whenever the coroutine is suspended; operations that have begun go on. Leave
+  // its messages to the client.
+  typename Network::connection* get() const { return core_->peer(); }
 
  private:
-  std::shared_ptr<detail::client_core> core_;
+  std::shared_ptr<core> core_;
 };
+
+using client = basic_client<detail::verbs_network>;
+using pending_call = client::pending;
 
 // Connects to a server. Throws exception.
 inline task<client> connect(loop& io, std::string where, client_options options = {}) {
-  const auto core = std::make_shared<detail::client_core>(io, std::move(where), options);
+  const auto core = std::make_shared<client::core>(io, std::move(where), options);
   co_await core->connect();
   co_return client(core);
 }

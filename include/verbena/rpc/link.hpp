@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include <verbena/cm.hpp>
@@ -20,15 +20,29 @@ using verbena::detail::list;
 using verbena::detail::wait_in;
 using verbena::detail::waiter;
 
+// The network of calls: connections, and memory that the peer may READ. A simulation has another one.
+struct verbs_network {
+  using connection = verbena::connection;
+  using listener = verbena::listener;
+  static task<connection> connect(loop& io, std::string where, const connection_options& options) {
+    return verbena::connect(io, std::move(where), options);
+  }
+};
+
+// Memory of this end that the peer of a connection may READ.
+template <class Connection>
+using memory_of = decltype(std::declval<Connection&>().share(std::size_t{}, access{}));
+
 // A connection that carries records. Joins the records of one turn of the loop into messages, and keeps those
 // that the peer has no room for. Belongs to the loop's thread; its own coroutine shares it.
-class link : public std::enable_shared_from_this<link> {
+template <class Connection>
+class link : public std::enable_shared_from_this<link<Connection>> {
  public:
-  link(loop& io, connection peer) : io_(io), connection_(std::move(peer)) {}
+  link(loop& io, Connection peer) : io_(io), connection_(std::move(peer)) {}
 
   // Begins to send. Call it once.
   void start() {
-    io_.spawn([self = shared_from_this()](loop&) { return self->transmit(); });
+    io_.spawn([self = this->shared_from_this()](loop&) { return self->transmit(); });
   }
   // Adds a record to those that are sent next. REQUIRES: size_of(record) <= max_record()
   void send(const record& one) {
@@ -60,7 +74,7 @@ class link : public std::enable_shared_from_this<link> {
   // messages while the link is congested: a peer that does not read is not served.
   template <class OnRecord>
   task<std::optional<error>> receive(OnRecord on_record) {
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     std::optional<error> reason;
     try {
       while (!reason) {
@@ -82,7 +96,7 @@ class link : public std::enable_shared_from_this<link> {
 
   // Waits until everything has been sent. Then disconnects.
   task<> finish() {
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     while (!has_ended_ && waiting_bytes_ != 0) co_await io_.yield();
     co_await connection_.close();
     end();
@@ -95,7 +109,7 @@ class link : public std::enable_shared_from_this<link> {
     connection_.disconnect();
   }
   bool has_ended() const { return has_ended_; }
-  connection& peer() { return connection_; }
+  Connection& peer() { return connection_; }
 
  private:
   static constexpr std::size_t kMaxWaiting = std::size_t{256} << 10;
@@ -114,8 +128,9 @@ class link : public std::enable_shared_from_this<link> {
 
   // Sends what there is, once for each turn of the loop: calls of the same turn share a message.
   task<> transmit() {
-    const auto self = shared_from_this();
-    std::deque<pending<void>> under_way;
+    const auto self = this->shared_from_this();
+    using sending = decltype(connection_.send(buffer()));
+    std::deque<sending> under_way;
     try {
       while (!has_ended_) {
         co_await wait_in(unsent_, [this] { return waiting_bytes_ != 0 || has_ended_; });
@@ -123,7 +138,7 @@ class link : public std::enable_shared_from_this<link> {
         close_message();
         while (!full_.empty() && !has_ended_) {
           if (under_way.size() == kMaxMessages) {
-            pending<void>& oldest = under_way.front();
+            sending& oldest = under_way.front();
             co_await oldest;
             under_way.pop_front();
           }
@@ -140,7 +155,7 @@ class link : public std::enable_shared_from_this<link> {
   }
 
   loop& io_;
-  connection connection_;
+  Connection connection_;
   buffer open_;  // the message that records are added to
   std::size_t filled_ = 0;
   std::deque<buffer> full_;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <iterator>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,24 +27,29 @@ namespace verbena::rpc {
 struct server_options {
   std::size_t max_calls = 1024;  // of one client at a time; further ones wait in its queue
   std::size_t max_arguments = std::size_t{16} << 20;  // bytes of one call; longer ones fail with EMSGSIZE
-  connection_options connection = {};
+  // All clients of a loop share receives, so that idle ones cost little.
+  connection_options connection = {.shared_receives = 2048};
 };
 
 namespace detail {
 
 // The calls of one client. Reads all that the client sends: its number of calls is limited by the window that
 // it was told.
-class session : public std::enable_shared_from_this<session> {
+template <class Connection>
+class session : public std::enable_shared_from_this<session<Connection>> {
  public:
-  session(loop& io, const service& methods, const server_options& options, connection peer)
-      : io_(io), methods_(methods), options_(options), link_(std::make_shared<link>(io, std::move(peer))) {}
+  session(loop& io, const service& methods, const server_options& options, Connection peer)
+      : io_(io),
+        methods_(methods),
+        options_(options),
+        link_(std::make_shared<link<Connection>>(io, std::move(peer))) {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() { link_->end(); }
 
   // Serves the client until it disconnects.
   task<> run() {
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     if (!link_->is_usable()) co_return;
     link_->start();
     link_->send({kind::window, 0, options_.max_calls});
@@ -62,9 +69,9 @@ class session : public std::enable_shared_from_this<session> {
     std::uint64_t number = 0;
     std::string arguments;
     std::optional<task<>> work;
-    bool has_ended = false;             // of `work`
-    bool was_suspended = false;         // `work` cannot destroy itself at its end: forget_ended() does
-    std::optional<region> large_reply;  // until the client has fetched it
+    bool has_ended = false;      // of `work`
+    bool was_suspended = false;  // `work` cannot destroy itself at its end: forget_ended() does
+    std::optional<memory_of<Connection>> large_reply;  // until the client has fetched it
     bool is_over() const { return has_ended && !large_reply; }
   };
 
@@ -140,7 +147,10 @@ class session : public std::enable_shared_from_this<session> {
       fail(own.number, EMSGSIZE, "the arguments are longer than server_options::max_arguments");
       co_return end(own);
     }
-    own.arguments = (co_await link_->peer().read(there)).text();
+    {
+      const buffer arrived = co_await link_->peer().read(there);
+      own.arguments = arrived.text();
+    }
     co_await answer(own, handler);
   }
   void end(call& own) {
@@ -179,7 +189,7 @@ class session : public std::enable_shared_from_this<session> {
   loop& io_;
   const service& methods_;
   const server_options& options_;
-  const std::shared_ptr<link> link_;
+  const std::shared_ptr<link<Connection>> link_;
   std::unordered_map<std::uint64_t, std::unique_ptr<call>> calls_;
   std::vector<std::uint64_t> ended_;
   verbena::detail::timer clean_up_;
@@ -193,70 +203,78 @@ class session : public std::enable_shared_from_this<session> {
 // disconnects all clients; stop() lets their calls end first.
 //
 // It speaks RDMA only, and never falls back to TCP: a host without an adapter fails with an error.
-class server {
+template <class Network>
+class basic_server {
  public:
   // `where`: the address to listen at, such as "[::]:7471" or "10.0.0.1:0". REQUIRES: io and methods outlive
   // the server. Throws exception.
-  server(loop& io, std::string_view where, const service& methods, const server_options& options = {})
+  basic_server(loop& io, std::string_view where, const service& methods, const server_options& options = {})
       : io_(io), methods_(methods), options_(options), listener_(io, where, options.connection) {
     accepting_.emplace(accept());
     start_.suspend(accepting_->handle());
     io_.wake(start_);
   }
-  server(const server&) = delete;
-  server& operator=(const server&) = delete;
+  basic_server(const basic_server&) = delete;
+  basic_server& operator=(const basic_server&) = delete;
 
   std::uint16_t port() const { return listener_.port(); }
+  // Makes memory that the clients may reach by one-sided operations: see listener::share() and client::get().
+  template <class T>
+  shared<T> share() {
+    return listener_.template share<T>();
+  }
   // Number of clients that are connected.
   std::size_t clients() const { return clients_.size(); }
 
   // Accepts no further clients and calls, lets the running calls end, and disconnects.
   task<> stop() {
     accepting_.reset();
-    for (const auto& each : clients_) each->own->stop();
+    for (const client& each : clients_) each.own->stop();
     while (!clients_.empty())
       co_await verbena::detail::wait_in(stopping_, [this] { return clients_.empty(); });
   }
 
  private:
+  using connection = typename Network::connection;
   struct client {
-    std::shared_ptr<detail::session> own;
+    std::shared_ptr<detail::session<connection>> own;
     std::optional<task<>> work;
     verbena::detail::waiter start;
-    bool has_ended = false;
   };
+  using place = typename std::list<client>::iterator;
 
   task<> accept() {
     for (;;) {
       connection peer = co_await listener_.accept();
-      forget_ended();
-      auto added = std::make_unique<client>();
-      added->own = std::make_shared<detail::session>(io_, methods_, options_, std::move(peer));
-      added->work.emplace(serve(*added));
-      added->start.suspend(added->work->handle());
-      io_.wake(added->start);
-      clients_.push_back(std::move(added));
+      client& added = clients_.emplace_back();
+      added.own = std::make_shared<detail::session<connection>>(io_, methods_, options_, std::move(peer));
+      added.work.emplace(serve(std::prev(clients_.end())));
+      added.start.suspend(added.work->handle());
+      io_.wake(added.start);
     }
   }
-  task<> serve(client& one) {
-    co_await one.own->run();
-    one.has_ended = true;
+  task<> serve(place one) {
+    co_await one->own->run();
+    ended_.push_back(one);
     clean_up_.start(io_.timers(), io_.now(), [this] { forget_ended(); });
   }
   void forget_ended() {
-    std::erase_if(clients_, [](const auto& each) { return each->has_ended; });
+    for (const place each : std::exchange(ended_, {})) clients_.erase(each);
     io_.wake_all(stopping_);
   }
 
   loop& io_;
   const service& methods_;
   const server_options options_;
-  listener listener_;
-  std::vector<std::unique_ptr<client>> clients_;
+  typename Network::listener listener_;
+  std::list<client> clients_;
+  std::vector<place> ended_;
   verbena::detail::timer clean_up_;
   verbena::detail::list<verbena::detail::waiter> stopping_;
   std::optional<task<>> accepting_;
   verbena::detail::waiter start_;
 };
+
+using server = basic_server<detail::verbs_network>;
 
 }  // namespace verbena::rpc

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include <endian.h>
+
+// The credits of a connection: an end sends no more messages than its peer has room for. This file knows
+// nothing of verbs, so that a simulation can use it.
+namespace verbena::detail {
+
+// Sent by both ends in the private data of connection management: the room for messages that the other end
+// may count on. 16 bytes in network byte order.
+struct hello {
+  static constexpr std::uint32_t kMagic = 0x76726231;  // "vrb1"
+  static constexpr std::size_t kBytes = 16;
+  std::uint32_t credits = 0;  // at first
+  std::uint32_t message_size = 0;
+  std::uint32_t max_credits = 0;  // at any time
+
+  std::array<std::uint32_t, 4> encoded() const {
+    return {htobe32(kMagic), htobe32(credits), htobe32(message_size), htobe32(max_credits)};
+  }
+  // Nothing if the peer does not speak this protocol.
+  static std::optional<hello> decoded(std::span<const std::byte> data) {
+    std::array<std::uint32_t, 4> words{};
+    if (data.size() < kBytes) return std::nullopt;
+    std::memcpy(words.data(), data.data(), kBytes);
+    if (be32toh(words[0]) != kMagic) return std::nullopt;
+    return hello{be32toh(words[1]), be32toh(words[2]), be32toh(words[3])};
+  }
+};
+
+// One end's credits. Each end tells the other how many messages it has room for, and returns a credit for
+// each receive that is free again, in the immediate data of its next message or in an empty one: an update.
+// So no SEND meets a missing receive. The last credit is kept for an update: otherwise both ends could wait
+// for the other.
+class credits {
+ public:
+  // The least number of receives of a connection: one for a message, one for an update.
+  static constexpr std::uint32_t kLeast = 2;
+
+  // Begins with what the peer has told, or with nothing if it does not speak this protocol. Such a peer is
+  // expected to have enough receives.
+  void meet(const std::optional<hello>& told) {
+    are_counted_ = told.has_value();
+    peer_ = {kNoLimit, kNoLimit, kNoLimit};
+    if (told) peer_ = *told;
+    left_ = peer_.credits;
+  }
+  // The peer learns of these receives by this end's hello.
+  void begin(std::uint32_t receives) { given_ = receives; }
+  bool are_counted() const { return are_counted_; }
+  const hello& peer() const { return peer_; }
+
+  bool may_send(bool is_update) const { return left_ >= (is_update ? 1 : kLeast); }
+  // Spends a credit for a message, and returns the message's immediate data. REQUIRES: are_counted()
+  std::uint32_t spend(bool is_update) {
+    --left_;
+    const std::uint32_t returned = std::min(freed_, kCountMask);
+    freed_ -= returned;
+    given_ += returned;
+    return returned | (is_update ? kOnlyCredits : 0);
+  }
+  // Takes a message of the peer, and the credits that it returns. Returns false if the peer had no credit for
+  // it, or has returned too many.
+  bool take_in(std::uint32_t immediate) {
+    const std::uint32_t returned = immediate & kCountMask;
+    if (!are_counted_) return true;
+    if (given_ == 0) return false;
+    --given_;
+    if (returned > peer_.max_credits || left_ > peer_.max_credits - returned) return false;
+    left_ += returned;
+    return true;
+  }
+  static bool is_update(std::uint32_t immediate) { return (immediate & kOnlyCredits) != 0; }
+
+  // Receives are free, and the peer does not know.
+  void add_freed(std::uint32_t receives) { freed_ += receives; }
+  // Whether the peer may be waiting for credits, and an update can tell it. `share`: the number of receives
+  // of this end. Half of them rounded up: if both ends answered each update by an update, they would never
+  // be quiet.
+  bool are_due(std::uint32_t share) const {
+    return are_counted_ && left_ >= 1 && freed_ >= std::max((share + 1) / 2, std::uint32_t{1});
+  }
+
+ private:
+  static constexpr std::uint32_t kNoLimit = ~std::uint32_t{0};
+  // Immediate data of a message: the credits that it returns, and whether it is an update.
+  static constexpr std::uint32_t kCountMask = 0xffff;
+  static constexpr std::uint32_t kOnlyCredits = 1U << 16;
+
+  bool are_counted_ = true;
+  hello peer_;
+  std::uint32_t left_ = 0;   // messages that the peer has room for
+  std::uint32_t given_ = 0;  // messages that the peer may send
+  std::uint32_t freed_ = 0;  // receives that are free again, and of which the peer does not know
+};
+
+}  // namespace verbena::detail
