@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "base/format.h"
+#include "commands/perf/size_text.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"
 
@@ -51,16 +53,9 @@ double fraction(const char* option, const char* value) {
 
 // A size with an optional K or M behind it.
 std::uint64_t size_of(const char* value) {
-  std::string digits = value;
-  std::uint64_t factor = 1;
-  if (!digits.empty() && (digits.back() == 'K' || digits.back() == 'M')) {
-    factor = digits.back() == 'K' ? 1 << 10 : 1 << 20;
-    digits.pop_back();
-  }
-  constexpr long long kMost = std::numeric_limits<std::uint32_t>::max() / 2;
-  const auto read = rdma_core::read_number(digits, 1, kMost / static_cast<long long>(factor));
-  if (!read) refuse("-s", value, verbena::format("a number of bytes from 1 to {}", kMost));
-  return static_cast<std::uint64_t>(*read) * factor;
+  const auto read = read_size(value);
+  if (!read) refuse("-s", value, verbena::format("a number of bytes from 1 to {}", kLargestMessage));
+  return *read;
 }
 
 // Each of a few words stands for a value.
@@ -114,10 +109,10 @@ constexpr Row kRows[] = {
     {'d', "ib-dev", "dev", "Use this device (default: the first with an active port)",
      TAKE(p.device = value)},
     {'D', "duration", "seconds", "Run for this time instead of a number of messages",
-     TAKE(p.duration = number<int>("-D", value, 1, 1000000))},
+     TAKE(p.duration = std::chrono::seconds(number<int>("-D", value, 1, 1000000)))},
     {'e', "events", nullptr, "Sleep until there are completions (default: poll)", TAKE(p.sleeps = true)},
     {'f', "margin", "seconds", "Time at both ends of the duration that does not count (default a quarter)",
-     TAKE(p.margin = number<int>("-f", value, 0, 1000000))},
+     TAKE(p.margin = std::chrono::seconds(number<int>("-f", value, 0, 1000000)))},
     {'F', "CPU-freq", nullptr, "Accepted: the clock does not depend on the processor's frequency", TAKE()},
     {'H', "report-histogram", nullptr, "Print all latencies, sorted",
      TAKE(only_for(p.is_latency(), "-H", "latency tests"), p.shows_sorted_samples = true)},
@@ -210,6 +205,8 @@ constexpr Row kRows[] = {
      TAKE(p.retries = number<std::uint8_t>("--retry_count", value, 0, 7))},
     {0, "reversed", nullptr, "Let the server send to the client; for both ends", TAKE(p.is_reversed = true)},
     {0, "source_ip", "address", "Own address for the exchange", TAKE(p.source_address = value)},
+    {0, "sweep", "what", "Run all of sizes, qps, depths; also with values: sizes=64-1M,qps=1/4",
+     TAKE(p.sweep = Sweep::parse(value))},
     {0, "tclass", "class", "Traffic class",
      TAKE(p.traffic_class = number<std::uint8_t>("--tclass", value, 0, 255))},
     {0, "use-srq", nullptr, "Use a shared receive queue of --rx-depth receives", TAKE(p.uses_srq = true)},
@@ -313,7 +310,11 @@ Parsed parse(const Test& test, const std::string& program, int argc, char** argv
     return {std::nullopt, NoTest::kWrong};
   }
   if (!parsed.operands.empty()) parameters.server = parsed.operands.front();
-  parameters.settle();
+  if (parameters.sweep) {
+    Parameters(parameters).settle();  // each point derives its settings
+  } else {
+    parameters.settle();
+  }
   return {std::move(parameters), reason};
 }
 

@@ -10,7 +10,7 @@
 #include "commands/perf/exchange.h"
 #include "commands/perf/options.h"
 #include "commands/perf/parameters.h"
-#include "commands/perf/session.h"
+#include "commands/perf/program.h"
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::perf {
@@ -45,8 +45,8 @@ int complain_of_usage(const std::string& what, const std::string& program) {
 
 int run(const Test& test, const std::string& program, int argc, char** argv) {
   try {
-    Parsed parsed = parse(test, program, argc, argv);
-    if (parsed.parameters) return run_session(std::move(*parsed.parameters));
+    const Parsed parsed = parse(test, program, argc, argv);
+    if (parsed.parameters) return run_program(*parsed.parameters);
     if (parsed.reason == NoTest::kWrong)
       return complain_of_usage(" Parser function exited with Error", program);
     if (parsed.reason == NoTest::kVersion) {

@@ -51,6 +51,7 @@ class TcpChannel final : public Channel {
     return *keys;
   }
   void end() override { write(std::span<const char>("done")); }
+  int descriptor() const override { return connection_.get(); }
 
  private:
   UniqueFd connection_;
