@@ -9,9 +9,12 @@ end well, print the same tables, and agree on the figures.
 """
 
 import json
+import pathlib
 import re
 import statistics
 import sys
+import tempfile
+import xml.etree.ElementTree
 
 import harness
 import own_programs
@@ -189,6 +192,24 @@ def check_sweep(judge, host):
     judge.say("--sweep refuses perftest's client", None if served.status == 1 and "the client has none" in served.stderr else served.report())
 
 
+def check_plots(judge, host):
+    """--plot draws in the terminal, or writes an SVG file that is well-formed XML."""
+    for test, words, label in (("ib_send_lat", ["-n", "2000"], "latency [usec]"), ("ib_write_bw", ["-a", "-n", "50"], "message rate [million/s]"),
+                               ("ib_send_bw", ["--sweep=qps,depths=1-4", "-s", "64"], "bandwidth [MiB/s]")):
+        served, ended = sweep_pair(host, "oo", test, [] if "--sweep" in words[0] else words, ["--plot", *words])
+        drawn = label in ended.stdout and any("\u2801" <= each <= "\u28ff" for each in ended.stdout) and "\x1b" not in ended.stdout
+        judge.say(f"{test} {' '.join(words)} --plot", None if drawn and ended.status == 0 else ended.report() + served.report())
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder).chmod(0o777)
+        file = pathlib.Path(folder, "chart.svg")
+        served, ended = sweep_pair(host, "oo", "ib_read_lat", [], ["--plot", file, "--json", "--sweep=sizes=2-64"])
+        texts = {each.text for each in xml.etree.ElementTree.parse(file).iter()} if file.exists() else set()
+        good = {"message size", "latency [usec]", "64 B", "p99.9"} <= texts and json.loads(ended.stdout)["results"]
+        judge.say("--plot FILE.svg", None if good and ended.status == 0 else f"{texts}\n{ended.report()}")
+    served, ended = sweep_pair(host, "oo", "ib_send_bw", [], ["--plot"])
+    judge.say("--plot of one figure is refused", None if ended.status == 1 and "-a or --sweep" in ended.stderr else ended.report())
+
+
 def check_killed_end(judge, host):
     """If one end of a sweep is killed, the other ends, too."""
     for victim in (0, 1):
@@ -268,6 +289,7 @@ def main():
             check_verify(judge, host)
             check_sweep(judge, host)
             check_killed_end(judge, host)
+            check_plots(judge, host)
             check_refusals(judge, host)
     judge.exit()
 

@@ -193,6 +193,8 @@ constexpr Row kRows[] = {
      TAKE(p.warms_up = true)},
     {0, "pkey_index", "index", "Accepted: a Verbena device has one partition key, 0",
      TAKE(number<int>("--pkey_index", value, 0, 0))},
+    {0, "plot", nullptr, "Draw charts in the terminal, or with FILE.svg behind it in this file",
+     TAKE(p.plots = true)},
     {0, "rate_limit", "rate", "Send at most at this rate, in Gb/s or --rate_units",
      TAKE(p.rate_limit = fraction("--rate_limit", value))},
     {0, "rate_limit_type", "SW", "Accepted: the program limits the rate, not the adapter",
@@ -298,12 +300,27 @@ void print_options() {
   print_row('V', "version", nullptr, "Show the version of the protocol between the two ends");
 }
 
+namespace {
+
+// --plot may have a file, as no option of getopt_long(3) without a `=` may: takes it from the operands.
+void take_plot_file(Parameters& parameters, std::vector<std::string>& operands) {
+  if (!parameters.plots) return;
+  const auto found =
+      std::ranges::find_if(operands, [](const std::string& each) { return each.ends_with(".svg"); });
+  if (found == operands.end()) return;
+  parameters.plot_file = *found;
+  operands.erase(found);
+}
+
+}  // namespace
+
 Parsed parse(const Test& test, const std::string& program, int argc, char** argv) {
   Parameters parameters(test);
   NoTest reason = NoTest::kWrong;
-  const rdma_core::Parsed parsed = rdma_core::parse(argc, argv, table(parameters, reason));
+  rdma_core::Parsed parsed = rdma_core::parse(argc, argv, table(parameters, reason));
   if (parsed.next == Next::kStop) return {std::nullopt, reason};
   if (parsed.next == Next::kWrong) return {std::nullopt, NoTest::kWrong};
+  take_plot_file(parameters, parsed.operands);
   if (parsed.operands.size() > 1) {
     rdma_core::complain(
         verbena::format("'{}' is one word too many: {} [OPTION...] [SERVER]", parsed.operands[1], program));

@@ -112,6 +112,8 @@ struct Parameters {
   bool verifies = false;
   bool is_quiet = false;  // the caller shows the figures
   std::optional<Sweep> sweep;
+  bool plots = false;
+  std::string plot_file;  // empty: standard output
 
   bool is_client() const { return !server.empty(); }
   // Whether this end begins: it sends the first message, or all of them.
@@ -125,7 +127,7 @@ struct Parameters {
   // The number of receives that a queue pair has at first.
   std::uint32_t receives_of_pair() const { return uses_srq ? receive_depth / queue_pairs : receive_depth; }
   // Whether percentiles and the like are needed in a test of fixed duration, which costs a clock per message.
-  bool wants_details() const { return json || shows_details; }
+  bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }
 

@@ -8,6 +8,7 @@
 #include "commands/perf/exchange.h"
 #include "commands/perf/follower.h"
 #include "commands/perf/json_report.h"
+#include "commands/perf/plots.h"
 #include "commands/perf/report.h"
 #include "commands/perf/session.h"
 #include "commands/perf/sweep_run.h"
@@ -39,6 +40,7 @@ int run_program(const Parameters& parameters) {
                                               : serve(parameters, std::move(channel));
   if (!outcome) return 0;
   if (parameters.json) print_json(outcome->report);
+  if (parameters.plots) plot(outcome->report, parameters);
   return outcome->is_good ? 0 : 1;
 }
 

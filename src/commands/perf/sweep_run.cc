@@ -13,6 +13,7 @@
 #include "commands/perf/device.h"
 #include "commands/perf/director.h"
 #include "commands/perf/json_report.h"
+#include "commands/perf/plots.h"
 
 namespace verbena::perf {
 namespace {
@@ -30,6 +31,7 @@ Parameters point(const Parameters& base, std::uint64_t size, std::uint64_t depth
   Parameters made = base;
   made.sweep.reset();
   made.is_quiet = true;
+  made.plots = false;
   made.shows_details = true;
   made.size = size;
   made.has_size = true;
@@ -122,6 +124,7 @@ int run_sweep(const Parameters& parameters) {
   for (const char* each : {"queue_pairs", "send_depth"}) report.erase(each);  // each row has its own
   report["sweep"] = true;
   if (parameters.json) print_json(report);
+  if (parameters.plots) plot(report, parameters);
   return is_good ? 0 : 1;
 }
 
