@@ -11,6 +11,7 @@ end well, print the same tables, and agree on the figures.
 import json
 import pathlib
 import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -210,6 +211,44 @@ def check_plots(judge, host):
     judge.say("--plot of one figure is refused", None if ended.status == 1 and "-a or --sweep" in ended.stderr else ended.report())
 
 
+def check_suite(judge, host, other):
+    """The suite writes a page about this host and about the way to a peer, leaves no process, and names a peer that cannot serve."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder).chmod(0o777)
+        page = pathlib.Path(folder, "page.html")
+        words = ["suite", "--quick", "--seconds", "4", "--json", "-o", page]
+        port = host.hosts.port()
+        serving = start(other, "o", "suite", ["--serve", "-p", port], {})
+        harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+        for peer, route in (([], "shared memory"), (["-p", port, other.ipv4], "wire between two network namespaces of one host")):
+            ended = own_programs.run(host, "o", "perf", [*words, *peer], seconds=90)
+            try:
+                suite = json.loads(ended.stdout)
+                text = page.read_text()
+                good = suite["route"] == route and len(suite["tests"]) == 14 and text.count("<svg") == 5 and "ib_atomic_bw" in text
+                good = good and all(row["iterations"] > 0 for test in suite["tests"] if test["connection"] == "RC" for row in test["results"])
+                page.unlink()
+            except (ValueError, KeyError, OSError):
+                good = False
+            judge.say(f"perf suite by {route}", None if good and ended.status == 0 else ended.report())
+        serving.process.terminate()
+        serving.finish(10)
+        port = host.hosts.port()
+        serving = start(host, "d", "ib_send_lat", ["-p", port], {})
+        harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+        ended = own_programs.run(host, "o", "perf", [*words, "-p", port, host.ipv4])
+        serving.finish(10)
+        judge.say("perf suite refuses perftest's server", None if ended.status == 1 and "no verbena perf" in ended.stderr and not page.exists() else ended.report())
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            running = own_programs.Run(host, "o", "perf", words)
+            harness.poll_until(lambda: "ib_send_lat" in running.said(1) or not running.running(), 20)
+            children = pathlib.Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
+            running.process.send_signal(number)
+            running.finish(10)
+            gone = harness.poll_until(lambda: not any(pathlib.Path("/proc", each).exists() for each in children), 5)
+            judge.say(f"perf suite ended by {number.name}", None if children and gone and not page.exists() else f"{children}\n{running.report()}")
+
+
 def check_killed_end(judge, host):
     """If one end of a sweep is killed, the other ends, too."""
     for victim in (0, 1):
@@ -290,6 +329,7 @@ def main():
             check_sweep(judge, host)
             check_killed_end(judge, host)
             check_plots(judge, host)
+            check_suite(judge, host, other)
             check_refusals(judge, host)
     judge.exit()
 

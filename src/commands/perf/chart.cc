@@ -126,6 +126,19 @@ std::vector<Ruler::Tick> Ruler::ticks(std::size_t count) const {
   return ticks;
 }
 
+Chart without_unplaceable(Chart chart) {
+  const auto fits = [](Scale scale, double value) {
+    const bool has_logarithm = scale == Scale::kLog || scale == Scale::kBytes || scale == Scale::kPowers;
+    return std::isfinite(value) && (has_logarithm ? value > 0 : value >= 0);
+  };
+  for (Series& series : chart.series) {
+    std::erase_if(series.points, [&](const ChartPoint& each) {
+      return !fits(chart.x.scale, each.x) || !fits(chart.y.scale, each.y);
+    });
+  }
+  return chart;
+}
+
 Rulers rulers_of(const Chart& chart) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   ChartPoint least{kInfinity, kInfinity}, most{-kInfinity, -kInfinity};
@@ -134,6 +147,12 @@ Rulers rulers_of(const Chart& chart) {
       least = {std::min(least.x, each.x), std::min(least.y, each.y)};
       most = {std::max(most.x, each.x), std::max(most.y, each.y)};
     }
+  }
+  if (least.x > most.x) {  // an empty chart has axes, too
+    const auto usual = [](Scale scale) {
+      return Ruler(scale, scale == Scale::kNines ? 0 : 1, scale == Scale::kNines ? 0.9 : 2);
+    };
+    return {usual(chart.x.scale), usual(chart.y.scale)};
   }
   return {Ruler(chart.x.scale, least.x, most.x), Ruler(chart.y.scale, least.y, most.y)};
 }

@@ -57,7 +57,11 @@ class Ruler {
   double step_ = 1;    // of kLinear
 };
 
-// Returns the rulers of a chart, which has at least one point.
+// Returns a chart without the points that its scales cannot place: a test whose messages were all lost has
+// latencies of zero or infinity.
+Chart without_unplaceable(Chart chart);
+
+// Returns the rulers of a chart that has only points which its scales can place, or none.
 struct Rulers {
   Ruler x;
   Ruler y;

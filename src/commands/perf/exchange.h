@@ -75,6 +75,10 @@ enum class PeerKind : std::uint8_t { kOneTest, kTakesOrders };
 
 // Connects to the server, or waits for a client.
 std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters);
+// Returns a channel over a connected socket.
+std::unique_ptr<Channel> channel_over(UniqueFd connection);
+// Listens for clients at the port.
+UniqueFd listen_by_tcp(const Parameters& parameters);
 std::unique_ptr<Channel> connect_by_cm(const Parameters& parameters);
 
 class Exchange {

@@ -3,6 +3,8 @@
 
 #include <exception>
 #include <optional>
+#include <stdexcept>
+#include <utility>
 
 #include "base/format.h"
 #include "commands/perf/hangup_watch.h"
@@ -38,6 +40,12 @@ int follow_orders(Channel& channel, const Parameters& own) {
     const Outcome outcome = run_test(std::move(*ordered), borrow(channel), false);
     write_object(channel, outcome.report);
   }
+}
+
+int serve_client(Channel& channel, const Parameters& own) {
+  if (Exchange(borrow(channel), false).versions() != PeerKind::kTakesOrders)
+    throw std::runtime_error("--serve: the client is no suite or sweep of verbena perf");
+  return follow_orders(channel, own);
 }
 
 }  // namespace verbena::perf

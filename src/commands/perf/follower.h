@@ -10,4 +10,7 @@ namespace verbena::perf {
 // that no order has, as the device. Returns the exit status. Throws std::exception if a test has failed.
 int follow_orders(Channel& channel, const Parameters& own);
 
+// Exchanges versions, and follows the client's orders. Refuses a client that gives none, as perftest's.
+int serve_client(Channel& channel, const Parameters& own);
+
 }  // namespace verbena::perf

@@ -61,7 +61,7 @@ std::vector<Series> lines_of(const ordered_json& rows, const Setting& axis, cons
     if (name.empty()) name = usual_name;
     auto found = std::ranges::find(lines, name, &Series::name);
     if (found == lines.end()) found = lines.insert(lines.end(), {name, {}});
-    found->points.push_back({row.at(axis.field).get<double>(), row.at(figure).get<double>()});
+    found->points.push_back({figure_of(row, axis.field), figure_of(row, figure)});
   }
   return lines;
 }
@@ -104,6 +104,11 @@ std::vector<Chart> bandwidth_charts(const ordered_json& report) {
 }
 
 }  // namespace
+
+double figure_of(const ordered_json& row, const char* field) {
+  const ordered_json& value = row.at(field);
+  return value.is_null() ? 0 : value.get<double>();
+}
 
 Series distribution_of(const ordered_json& row, std::string name) {
   Series series{std::move(name), {}};

@@ -11,6 +11,10 @@
 
 namespace verbena::perf {
 
+// Returns a figure of a row. A test without messages has figures that are no numbers, which become null on
+// their way from a peer; zero is returned for null.
+double figure_of(const nlohmann::ordered_json& row, const char* field);
+
 // Returns the latencies of a row of a report that each part of the messages does not exceed.
 Series distribution_of(const nlohmann::ordered_json& row, std::string name);
 

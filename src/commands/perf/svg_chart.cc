@@ -80,7 +80,8 @@ std::string legend_of(const Series& series, std::size_t index) {
 }
 
 // The contents of a chart, without the element around them.
-std::string drawing(const Chart& chart) {
+std::string drawing(const Chart& given) {
+  const Chart chart = without_unplaceable(given);
   const Rulers rulers = rulers_of(chart);
   std::string text =
       verbena::format("<rect class=\"ground\" width=\"{}\" height=\"{}\"/>\n", kWidth, kHeight);

@@ -54,7 +54,7 @@ void print_heading(const Parameters& parameters) {
 }
 
 void print_row(const Parameters& parameters, const ordered_json& row) {
-  const auto figure = [&](const char* name) { return row.at(name).get<double>(); };
+  const auto figure = [&](const char* name) { return figure_of(row, name); };
   const auto size = row.at("bytes").get<unsigned long>();
   if (parameters.is_latency()) {
     std::printf(" %-9lu %14.2f %15.2f %15.2f %15.2f\n", size, figure("average"), figure("p50"), figure("p99"),

@@ -100,7 +100,8 @@ void draw(Canvas& canvas, const Chart& chart, const Rulers& rulers) {
 
 }  // namespace
 
-std::string text_chart(const Chart& chart, bool has_colours) {
+std::string text_chart(const Chart& given, bool has_colours) {
+  const Chart chart = without_unplaceable(given);
   const Rulers rulers = rulers_of(chart);
   Canvas canvas;
   draw(canvas, chart, rulers);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/chart.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -136,6 +137,16 @@ TEST(PerfSvgChart, NeedsNothingElseAndEscapesNames) {
   EXPECT_NE(text.find("prefers-color-scheme:dark"), text.npos);
   EXPECT_NE(text.find("height=\"800\""), text.npos) << "two charts, one below the other";
   EXPECT_EQ(text.find("nan"), text.npos);
+}
+
+TEST(PerfChart, LeavesOutLatenciesOfTestsWithoutMessages) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Chart chart{"t", {"x", Scale::kBytes}, {"y", Scale::kLog}, {{"s", {{2, 0}, {4, kInfinity}, {8, 3}}}}};
+  ASSERT_EQ(without_unplaceable(chart).series[0].points.size(), 1U);
+  EXPECT_EQ(without_unplaceable(chart).series[0].points[0].y, 3);
+  chart.series[0].points.pop_back();
+  for (const std::string& text : {svg_chart(chart), text_chart(chart, false)})
+    EXPECT_EQ(text.find("inf"), text.npos);
 }
 
 TEST(PerfSvgChart, SaysHowManyLinesAreNotDrawn) {
