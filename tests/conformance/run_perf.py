@@ -9,9 +9,13 @@ end well, print the same tables, and agree on the figures.
 """
 
 import json
+import pathlib
 import re
+import signal
 import statistics
 import sys
+import tempfile
+import xml.etree.ElementTree
 
 import harness
 import own_programs
@@ -169,9 +173,112 @@ def check_verify(judge, host):
     judge.say("--verify finds other data", None if serving.status == 1 and "--verify: message of queue pair 0" in serving.stderr else serving.report())
 
 
+def check_sweep(judge, host):
+    """A sweep runs all combinations with a server of ours, which needs no option for it, and names the reason with perftest's programs."""
+    lines = {"ib_send_bw": ("sizes=64-512,qps=1/3,depths=4/64", 16), "ib_write_bw": ("sizes=2/64K,qps=2", 2), "ib_read_lat": ("sizes=2-64", 6),
+             "ib_atomic_bw": ("depths=1-8", 4), "ib_send_lat": ("sizes", 23)}
+    for test, (sweep, count) in lines.items():
+        served, ended = sweep_pair(host, "oo", test, [], [f"--sweep={sweep}", "--json", "-n", "200"])
+        try:
+            rows = json.loads(ended.stdout)["results"]
+            points = {(row["bytes"], row["queue_pairs"], row["send_depth"]) for row in rows}
+            good = len(rows) == len(points) == count and all(row["average"] > 0 for row in rows)
+        except (ValueError, KeyError):
+            good = False
+        judge.say(f"{test} --sweep={sweep}", None if good and ended.status == served.status == 0 else ended.report() + served.report())
+    served, ended = sweep_pair(host, "oo", "ib_send_bw", [], ["--sweep=sizes", "-c", "UD", "-n", "50"])
+    sizes_shown = [row[0] for row in Ended(ended).rows]
+    judge.say("a table of a sweep", None if sizes_shown == sizes("ib_send_bw", ["-a", "UD"]) and ended.status == 0 else ended.report() + served.report())
+    served, ended = sweep_pair(host, "do", "ib_send_bw", [], ["--sweep=sizes"])
+    judge.say("--sweep refuses perftest's server", None if ended.status == 1 and "perftest's programs run one test only" in ended.stderr else ended.report())
+    served, ended = sweep_pair(host, "od", "ib_send_bw", ["--sweep=sizes"], [])
+    judge.say("--sweep refuses perftest's client", None if served.status == 1 and "the client has none" in served.stderr else served.report())
+
+
+def check_plots(judge, host):
+    """--plot draws in the terminal, or writes an SVG file that is well-formed XML."""
+    for test, words, label in (("ib_send_lat", ["-n", "2000"], "latency [usec]"), ("ib_write_bw", ["-a", "-n", "50"], "message rate [million/s]"),
+                               ("ib_send_bw", ["--sweep=qps,depths=1-4", "-s", "64"], "bandwidth [MiB/s]")):
+        served, ended = sweep_pair(host, "oo", test, [] if "--sweep" in words[0] else words, ["--plot", *words])
+        drawn = label in ended.stdout and any("\u2801" <= each <= "\u28ff" for each in ended.stdout) and "\x1b" not in ended.stdout
+        judge.say(f"{test} {' '.join(words)} --plot", None if drawn and ended.status == 0 else ended.report() + served.report())
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder).chmod(0o777)
+        file = pathlib.Path(folder, "chart.svg")
+        served, ended = sweep_pair(host, "oo", "ib_read_lat", [], ["--plot", file, "--json", "--sweep=sizes=2-64"])
+        texts = {each.text for each in xml.etree.ElementTree.parse(file).iter()} if file.exists() else set()
+        good = {"message size", "latency [usec]", "64 B", "p99.9"} <= texts and json.loads(ended.stdout)["results"]
+        judge.say("--plot FILE.svg", None if good and ended.status == 0 else f"{texts}\n{ended.report()}")
+    served, ended = sweep_pair(host, "oo", "ib_send_bw", [], ["--plot"])
+    judge.say("--plot of one figure is refused", None if ended.status == 1 and "-a or --sweep" in ended.stderr else ended.report())
+
+
+def check_suite(judge, host, other):
+    """The suite writes a page about this host and about the way to a peer, leaves no process, and names a peer that cannot serve."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder).chmod(0o777)
+        page = pathlib.Path(folder, "page.html")
+        words = ["suite", "--quick", "--seconds", "4", "--json", "-o", page]
+        port = host.hosts.port()
+        serving = start(other, "o", "suite", ["--serve", "-p", port], {})
+        harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+        for peer, route in (([], "shared memory"), (["-p", port, other.ipv4], "wire between two network namespaces of one host")):
+            ended = own_programs.run(host, "o", "perf", [*words, *peer], seconds=90)
+            try:
+                suite = json.loads(ended.stdout)
+                text = page.read_text()
+                good = suite["route"] == route and len(suite["tests"]) == 14 and text.count("<svg") == 5 and "ib_atomic_bw" in text
+                good = good and all(row["iterations"] > 0 for test in suite["tests"] if test["connection"] == "RC" for row in test["results"])
+                page.unlink()
+            except (ValueError, KeyError, OSError):
+                good = False
+            judge.say(f"perf suite by {route}", None if good and ended.status == 0 else ended.report())
+        serving.process.terminate()
+        serving.finish(10)
+        port = host.hosts.port()
+        serving = start(host, "d", "ib_send_lat", ["-p", port], {})
+        harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+        ended = own_programs.run(host, "o", "perf", [*words, "-p", port, host.ipv4])
+        serving.finish(10)
+        judge.say("perf suite refuses perftest's server", None if ended.status == 1 and "no verbena perf" in ended.stderr and not page.exists() else ended.report())
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            running = own_programs.Run(host, "o", "perf", words)
+            harness.poll_until(lambda: "ib_send_lat" in running.said(1) or not running.running(), 20)
+            children = pathlib.Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
+            running.process.send_signal(number)
+            running.finish(10)
+            gone = harness.poll_until(lambda: not any(pathlib.Path("/proc", each).exists() for each in children), 5)
+            judge.say(f"perf suite ended by {number.name}", None if children and gone and not page.exists() else f"{children}\n{running.report()}")
+
+
+def check_killed_end(judge, host):
+    """If one end of a sweep is killed, the other ends, too."""
+    for victim in (0, 1):
+        port = host.hosts.port()
+        serving = start(host, "o", "ib_send_lat", ["-p", port], {})
+        harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+        calling = start(host, "o", "ib_send_lat", ["-p", port, "--sweep=sizes", "-D", "2", host.ipv4], {})
+        harness.poll_until(lambda: re.search(r"^ 2 ", calling.said(0), re.MULTILINE) or not calling.running(), 20)
+        both = (serving, calling)
+        both[victim].process.kill()
+        other = both[1 - victim].finish(20)
+        both[victim].finish(5)
+        judge.say(f"a sweep whose {('server', 'client')[victim]} is killed", None if other.status == 1 and "peer" in other.stderr else other.report())
+
+
+def sweep_pair(host, sides, test, server_words, client_words):
+    port = host.hosts.port()
+    serving = start(host, sides[0], test, ["-p", port, *server_words], {})
+    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    calling = start(host, sides[1], test, ["-p", port, *client_words, host.ipv4], {})
+    calling.finish(120)
+    return serving.finish(10), calling
+
+
 def check_refusals(judge, host):
     for words in (["ib_nosuch"], [], ["ib_read_bw", "-c", "UD"], ["ib_send_bw", "-O"], ["ib_send_lat", "-n", "x"], ["ib_send_lat", "-d", "nosuch"],
-                  ["ib_send_lat", "-x", "200"], ["ib_send_lat", "127.0.0.1", "-p", "1"]):
+                  ["ib_send_lat", "-x", "200"], ["ib_send_bw", "--sweep=speed"], ["ib_send_lat", "--sweep=qps"],
+                  ["ib_send_bw", "--sweep=sizes", "-a"], ["ib_send_lat", "127.0.0.1", "-p", "1"]):
         run = own_programs.run(host, "o", "perf", words, seconds=20)
         judge.say(f"perf {' '.join(words)} is refused", None if run.status == 1 and run.stderr and not run.stdout else run.report())
 
@@ -221,6 +328,10 @@ def main():
         if not options.test:
             check_json(judge, host)
             check_verify(judge, host)
+            check_sweep(judge, host)
+            check_killed_end(judge, host)
+            check_plots(judge, host)
+            check_suite(judge, host, other)
             check_refusals(judge, host)
     judge.exit()
 

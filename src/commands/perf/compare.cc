@@ -50,6 +50,13 @@ nlohmann::json read(const std::string& name) {
   return report;
 }
 
+// Rows of a sweep also have their queue pairs and depth.
+bool is_same_point(const nlohmann::json& a, const nlohmann::json& b) {
+  return std::ranges::all_of(std::array{"bytes", "unit", "queue_pairs", "send_depth"}, [&](const char* each) {
+    return a.contains(each) == b.contains(each) && (!a.contains(each) || a.at(each) == b.at(each));
+  });
+}
+
 void print_row(const nlohmann::json& a, const nlohmann::json& b, bool less_is_better) {
   const auto first = a.at("parts").get<std::vector<double>>(),
              second = b.at("parts").get<std::vector<double>>();
@@ -96,7 +103,7 @@ int compare(const std::string& first, const std::string& second) {
     bool has_rows = false;
     for (const nlohmann::json& row : a.at("results")) {
       for (const nlohmann::json& other : b.at("results")) {
-        if (row.at("bytes") != other.at("bytes") || row.at("unit") != other.at("unit")) continue;
+        if (!is_same_point(row, other)) continue;
         if (!has_rows) {
           std::printf("%s, average in %s, A: %s, B: %s\n", test.c_str(),
                       row.at("unit").get<std::string>().c_str(), first.c_str(), second.c_str());

@@ -19,6 +19,12 @@ constexpr std::size_t kVersionLength = 16;
 // perftest itself refuses older ones, and ours knows no form of the protocol before this one.
 constexpr double kOldestVersion = 5.70;
 
+// An end that gives or takes orders has this text in the version's field after the version, where perftest's
+// programs do not look. Its last character is the version of the orders.
+constexpr std::size_t kMarkPlace = 6;
+constexpr std::string_view kMark = "verbena-1";
+static_assert(kMarkPlace + kMark.size() < kVersionLength);
+
 // Takes hexadecimal fields, which end with a colon, from a text.
 class Fields {
  public:
@@ -45,7 +51,24 @@ class Fields {
   bool is_good_ = true;
 };
 
+class BorrowedChannel final : public Channel {
+ public:
+  explicit BorrowedChannel(Channel& lender) : lender_(lender) {}
+  void write(std::span<const char> bytes) override { lender_.write(bytes); }
+  void read(std::span<char> bytes) override { lender_.read(bytes); }
+  void write(const Keys& keys) override { lender_.write(keys); }
+  Keys read_keys() override { return lender_.read_keys(); }
+  void end() override {}
+
+ private:
+  Channel& lender_;
+};
+
 }  // namespace
+
+std::unique_ptr<Channel> borrow(Channel& lender) {
+  return std::make_unique<BorrowedChannel>(lender);
+}
 
 std::array<char, kKeysLength> write_keys(const Keys& keys) {
   std::string text = verbena::format("{:04x}:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:", keys.lid, keys.reads,
@@ -95,15 +118,22 @@ Integer Exchange::number(Integer own) {
   return load_be<Integer>(bytes(sent).data());
 }
 
-void Exchange::versions() {
-  std::array<char, kVersionLength> own{};
+PeerKind Exchange::versions(bool gives_orders) {
+  std::array<char, kVersionLength> own{}, peer{};
   std::snprintf(own.data(), own.size(), "%s", kProtocolVersion);
-  auto peer = bytes(own);
+  const auto is_marked = [&] { return std::string_view(peer.data() + kMarkPlace, kMark.size()) == kMark; };
+  const auto write = [&] {
+    if (gives_orders || (!is_client_ && is_marked()))
+      std::copy(kMark.begin(), kMark.end(), own.begin() + kMarkPlace);
+    channel_->write(own);
+  };
+  in_order(write, [&] { channel_->read(peer); });
   peer.back() = 0;
   if (std::atof(peer.data()) < kOldestVersion) {
     throw std::runtime_error(
         "the peer is no perftest of version 5.70 or later; is another program's port given (-p)?");
   }
+  return is_marked() ? PeerKind::kTakesOrders : PeerKind::kOneTest;
 }
 
 void Exchange::layout(std::uint32_t& cycle, std::uint32_t& cache_line) {

@@ -63,10 +63,22 @@ class Channel {
   virtual Keys read_keys() = 0;
   // Says that this end is done.
   virtual void end() = 0;
+  // The connection's descriptor, which shows that the peer has gone; -1 if there is none.
+  virtual int descriptor() const { return -1; }
 };
+
+// Returns a channel for one of several tests: its end does not end the `lender`.
+std::unique_ptr<Channel> borrow(Channel& lender);
+
+// The kinds of peers: perftest's programs run one test; ours can take orders (commands/perf/orders.h).
+enum class PeerKind : std::uint8_t { kOneTest, kTakesOrders };
 
 // Connects to the server, or waits for a client.
 std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters);
+// Returns a channel over a connected socket.
+std::unique_ptr<Channel> channel_over(UniqueFd connection);
+// Listens for clients at the port.
+UniqueFd listen_by_tcp(const Parameters& parameters);
 std::unique_ptr<Channel> connect_by_cm(const Parameters& parameters);
 
 class Exchange {
@@ -74,8 +86,9 @@ class Exchange {
   Exchange(std::unique_ptr<Channel> channel, bool is_client)
       : channel_(std::move(channel)), is_client_(is_client) {}
 
-  // Exchanges versions, and checks that the peer's is one that has the same protocol.
-  void versions();
+  // Exchanges versions, and checks that the peer's is one that has the same protocol. A client says with
+  // `gives_orders` that it has more than one test, and its server says whether it takes them.
+  PeerKind versions(bool gives_orders = false);
   // Exchanges the size of the buffer through which small messages cycle, and the size of cache lines. Sets
   // both to the larger ones of the two ends.
   void layout(std::uint32_t& cycle, std::uint32_t& cache_line);

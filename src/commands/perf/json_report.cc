@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/json_report.h"
 
+#include <chrono>
 #include <cstdio>
 
 #include "commands/perf/details.h"
@@ -24,12 +25,11 @@ void JsonReport::begin(const Device& device, ibv_mtu mtu, const Keys& peer) {
       {"list_length", p.list_length},
       {"bidirectional", p.is_bidirectional},
       {"events", p.sleeps},
-      {"duration", p.duration},
+      {"duration", std::chrono::duration<double>(p.duration).count()},
   };
 }
 
 void JsonReport::add(const LatencyFigures& figures) {
-  if (!parameters_.json) return;
   nlohmann::ordered_json row = {{"bytes", figures.size},
                                 {"iterations", figures.iterations},
                                 {"unit", parameters_.in_cycles ? "cycles" : "usec"},
@@ -54,7 +54,6 @@ void JsonReport::add(const LatencyFigures& figures) {
 }
 
 void JsonReport::add(const BandwidthFigures& figures) {
-  if (!parameters_.json) return;
   results_.push_back({{"bytes", figures.size},
                       {"iterations", figures.iterations},
                       {"unit", parameters_.unit == Unit::kMebibytes ? "MiB/s" : "Gb/s"},
@@ -65,11 +64,14 @@ void JsonReport::add(const BandwidthFigures& figures) {
                       {"parts", figures.parts}});
 }
 
-void JsonReport::print() const {
-  if (!parameters_.json) return;
+nlohmann::ordered_json JsonReport::whole() const {
   nlohmann::ordered_json whole = object_;
   whole["results"] = results_;
-  std::puts(whole.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  return whole;
+}
+
+void print_json(const nlohmann::ordered_json& report) {
+  std::puts(report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
 }  // namespace verbena::perf

@@ -10,7 +10,10 @@
 
 namespace verbena::perf {
 
-// The report of --json: one object, which is printed at the end of a good test.
+// Prints the report of --json.
+void print_json(const nlohmann::ordered_json& report);
+
+// Collects the report of a test in the form of --json: one object.
 class JsonReport {
  public:
   explicit JsonReport(const Parameters& parameters) : parameters_(parameters) {}
@@ -18,7 +21,7 @@ class JsonReport {
   void begin(const Device& device, ibv_mtu mtu, const Keys& peer);
   void add(const LatencyFigures& figures);
   void add(const BandwidthFigures& figures);
-  void print() const;
+  nlohmann::ordered_json whole() const;
 
  private:
   const Parameters& parameters_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "base/format.h"
+#include "commands/perf/size_text.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"
 
@@ -51,16 +53,9 @@ double fraction(const char* option, const char* value) {
 
 // A size with an optional K or M behind it.
 std::uint64_t size_of(const char* value) {
-  std::string digits = value;
-  std::uint64_t factor = 1;
-  if (!digits.empty() && (digits.back() == 'K' || digits.back() == 'M')) {
-    factor = digits.back() == 'K' ? 1 << 10 : 1 << 20;
-    digits.pop_back();
-  }
-  constexpr long long kMost = std::numeric_limits<std::uint32_t>::max() / 2;
-  const auto read = rdma_core::read_number(digits, 1, kMost / static_cast<long long>(factor));
-  if (!read) refuse("-s", value, verbena::format("a number of bytes from 1 to {}", kMost));
-  return static_cast<std::uint64_t>(*read) * factor;
+  const auto read = read_size(value);
+  if (!read) refuse("-s", value, verbena::format("a number of bytes from 1 to {}", kLargestMessage));
+  return *read;
 }
 
 // Each of a few words stands for a value.
@@ -114,10 +109,10 @@ constexpr Row kRows[] = {
     {'d', "ib-dev", "dev", "Use this device (default: the first with an active port)",
      TAKE(p.device = value)},
     {'D', "duration", "seconds", "Run for this time instead of a number of messages",
-     TAKE(p.duration = number<int>("-D", value, 1, 1000000))},
+     TAKE(p.duration = std::chrono::seconds(number<int>("-D", value, 1, 1000000)))},
     {'e', "events", nullptr, "Sleep until there are completions (default: poll)", TAKE(p.sleeps = true)},
     {'f', "margin", "seconds", "Time at both ends of the duration that does not count (default a quarter)",
-     TAKE(p.margin = number<int>("-f", value, 0, 1000000))},
+     TAKE(p.margin = std::chrono::seconds(number<int>("-f", value, 0, 1000000)))},
     {'F', "CPU-freq", nullptr, "Accepted: the clock does not depend on the processor's frequency", TAKE()},
     {'H', "report-histogram", nullptr, "Print all latencies, sorted",
      TAKE(only_for(p.is_latency(), "-H", "latency tests"), p.shows_sorted_samples = true)},
@@ -198,6 +193,8 @@ constexpr Row kRows[] = {
      TAKE(p.warms_up = true)},
     {0, "pkey_index", "index", "Accepted: a Verbena device has one partition key, 0",
      TAKE(number<int>("--pkey_index", value, 0, 0))},
+    {0, "plot", nullptr, "Draw charts in the terminal, or with FILE.svg behind it in this file",
+     TAKE(p.plots = true)},
     {0, "rate_limit", "rate", "Send at most at this rate, in Gb/s or --rate_units",
      TAKE(p.rate_limit = fraction("--rate_limit", value))},
     {0, "rate_limit_type", "SW", "Accepted: the program limits the rate, not the adapter",
@@ -210,6 +207,8 @@ constexpr Row kRows[] = {
      TAKE(p.retries = number<std::uint8_t>("--retry_count", value, 0, 7))},
     {0, "reversed", nullptr, "Let the server send to the client; for both ends", TAKE(p.is_reversed = true)},
     {0, "source_ip", "address", "Own address for the exchange", TAKE(p.source_address = value)},
+    {0, "sweep", "what", "Run all of sizes, qps, depths; also with values: sizes=64-1M,qps=1/4",
+     TAKE(p.sweep = Sweep::parse(value))},
     {0, "tclass", "class", "Traffic class",
      TAKE(p.traffic_class = number<std::uint8_t>("--tclass", value, 0, 255))},
     {0, "use-srq", nullptr, "Use a shared receive queue of --rx-depth receives", TAKE(p.uses_srq = true)},
@@ -301,19 +300,38 @@ void print_options() {
   print_row('V', "version", nullptr, "Show the version of the protocol between the two ends");
 }
 
+namespace {
+
+// --plot may have a file, as no option of getopt_long(3) without a `=` may: takes it from the operands.
+void take_plot_file(Parameters& parameters, std::vector<std::string>& operands) {
+  if (!parameters.plots) return;
+  const auto found =
+      std::ranges::find_if(operands, [](const std::string& each) { return each.ends_with(".svg"); });
+  if (found == operands.end()) return;
+  parameters.plot_file = *found;
+  operands.erase(found);
+}
+
+}  // namespace
+
 Parsed parse(const Test& test, const std::string& program, int argc, char** argv) {
   Parameters parameters(test);
   NoTest reason = NoTest::kWrong;
-  const rdma_core::Parsed parsed = rdma_core::parse(argc, argv, table(parameters, reason));
+  rdma_core::Parsed parsed = rdma_core::parse(argc, argv, table(parameters, reason));
   if (parsed.next == Next::kStop) return {std::nullopt, reason};
   if (parsed.next == Next::kWrong) return {std::nullopt, NoTest::kWrong};
+  take_plot_file(parameters, parsed.operands);
   if (parsed.operands.size() > 1) {
     rdma_core::complain(
         verbena::format("'{}' is one word too many: {} [OPTION...] [SERVER]", parsed.operands[1], program));
     return {std::nullopt, NoTest::kWrong};
   }
   if (!parsed.operands.empty()) parameters.server = parsed.operands.front();
-  parameters.settle();
+  if (parameters.sweep) {
+    Parameters(parameters).settle();  // each point derives its settings
+  } else {
+    parameters.settle();
+  }
   return {std::move(parameters), reason};
 }
 

@@ -76,12 +76,15 @@ void Parameters::settle() {
   require(!verifies || (transport == verbena::rc && !uses_srq),
           "--verify: only over RC, without a shared receive queue");
   require(!verifies || (!is_timed() && !warms_up), "--verify: not with -D or --perform_warm_up");
+  require(!plots || output == Output::kTables, "--plot: not with --output, which prints one figure");
+  require(!plots || !json || !plot_file.empty(), "--plot: with --json, name a file: --plot FILE.svg");
+  if (sweep) settle_sweep();
 
-  if (extent == Extent::kForever && duration == 0) duration = 5;
+  if (extent == Extent::kForever && !is_timed()) duration = std::chrono::seconds(5);
   if (is_timed()) {
     require(!sleeps, "-D: not together with -e");
     require(extent != Extent::kAllSizes, "-D: not together with -a");
-    if (margin < 0) margin = duration / 4;
+    if (margin.count() < 0) margin = duration / 4;
     require(duration > 2 * margin, "-f: the margins are longer than the duration");
     has_peak = false;
   } else {
@@ -112,6 +115,16 @@ void Parameters::settle() {
   if (is(Verb::kSend) && extent == Extent::kOneSize) receive_depth += receive_depth % 2;
   if (burst == 0) burst = send_depth;
   exchanges_by_cm = exchanges_by_cm || uses_cm;
+}
+
+void Parameters::settle_sweep() const {
+  require(extent == Extent::kOneSize, "--sweep: not with -a; --sweep=sizes has its sizes");
+  require(!uses_cm && !exchanges_by_cm, "--sweep: not with -R or -z; its exchange goes by TCP");
+  require(exchanges_versions, "--sweep: not with --dont_xchg_versions; the versions show who can sweep");
+  require(!is(Verb::kAtomic) || sweep->sizes.empty(), "--sweep: atomics have eight bytes, not several sizes");
+  require(!is_latency() || (sweep->queue_pairs.empty() && sweep->depths.empty()),
+          "--sweep: latency tests have one queue pair and one message under way; only sizes vary");
+  require(output == Output::kTables, "--sweep: not with --output, which prints one figure");
 }
 
 const char* name_of(Verb verb) {

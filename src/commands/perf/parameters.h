@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -8,6 +9,8 @@
 #include <string_view>
 
 #include <verbena/verbs.hpp>
+
+#include "commands/perf/sweep.h"
 
 // The settings of a test: what the command line asks for, and what follows from it.
 namespace verbena::perf {
@@ -58,8 +61,8 @@ struct Parameters {
   std::uint64_t size;
   bool has_size = false;
   std::uint64_t iterations;
-  int duration = 0;  // seconds; 0: `iterations` messages
-  int margin = -1;   // seconds at the beginning and the end of `duration` that do not count
+  std::chrono::milliseconds duration{0};  // 0: `iterations` messages
+  std::chrono::milliseconds margin{-1};   // at both ends of `duration`, does not count; -1: a quarter
   Extent extent = Extent::kOneSize;
   bool is_bidirectional = false;
   bool is_reversed = false;
@@ -107,24 +110,32 @@ struct Parameters {
   bool json = false;      // one object on standard output
   bool shows_details = false;
   bool verifies = false;
+  bool is_quiet = false;  // the caller shows the figures
+  std::optional<Sweep> sweep;
+  bool plots = false;
+  std::string plot_file;  // empty: standard output
 
   bool is_client() const { return !server.empty(); }
   // Whether this end begins: it sends the first message, or all of them.
   bool initiates() const { return is_client() != is_reversed; }
   bool is(Verb verb) const { return test.verb == verb; }
   bool is_latency() const { return test.measure == Measure::kLatency; }
-  bool is_timed() const { return duration != 0; }
+  bool is_timed() const { return duration.count() != 0; }
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
   bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }
   // The number of receives that a queue pair has at first.
   std::uint32_t receives_of_pair() const { return uses_srq ? receive_depth / queue_pairs : receive_depth; }
   // Whether percentiles and the like are needed in a test of fixed duration, which costs a clock per message.
-  bool wants_details() const { return json || shows_details; }
+  bool wants_details() const { return json || shows_details || plots; }
+  bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }
 
   // Derives the settings that depend on others. Throws std::invalid_argument if they contradict each other.
   void settle();
+
+ private:
+  void settle_sweep() const;
 };
 
 // Names as perftest prints them.

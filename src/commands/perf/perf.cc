@@ -10,7 +10,8 @@
 #include "commands/perf/exchange.h"
 #include "commands/perf/options.h"
 #include "commands/perf/parameters.h"
-#include "commands/perf/session.h"
+#include "commands/perf/program.h"
+#include "commands/perf/suite.h"
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::perf {
@@ -28,6 +29,7 @@ void print_help(const std::string& program) {
       "Usage: %s [OPTION...]           wait for a client, as the server\n"
       "       %s [OPTION...] SERVER    connect to the server\n"
       "       verbena perf --compare A.json B.json    compare two reports of --json\n"
+      "       verbena perf suite [PEER]               run all tests for a minute, and write a page about it\n"
       "\n"
       "Measures latency or bandwidth between two ends. Each may be perftest's program of the same name.\n"
       "\nTests:\n",
@@ -45,8 +47,8 @@ int complain_of_usage(const std::string& what, const std::string& program) {
 
 int run(const Test& test, const std::string& program, int argc, char** argv) {
   try {
-    Parsed parsed = parse(test, program, argc, argv);
-    if (parsed.parameters) return run_session(std::move(*parsed.parameters));
+    const Parsed parsed = parse(test, program, argc, argv);
+    if (parsed.parameters) return run_program(*parsed.parameters);
     if (parsed.reason == NoTest::kWrong)
       return complain_of_usage(" Parser function exited with Error", program);
     if (parsed.reason == NoTest::kVersion) {
@@ -73,6 +75,7 @@ int perf(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (const Test* const test = find_test(first))
     return run(*test, "verbena perf " + first, argc - 1, argv + 1);
+  if (first == "suite") return run_suite("verbena perf suite", argc - 1, argv + 1);
   if (first == "--compare") {
     if (argc == 4) return compare(argv[2], argv[3]);
     return complain_of_usage("two files are needed: verbena perf --compare A.json B.json", "verbena perf");

@@ -18,8 +18,8 @@ namespace verbena::perf {
 // count, and the test is never over.
 class Phases {
  public:
-  Phases(int seconds, int margin)
-      : counted_(seconds - 2 * margin), margin_(margin), is_timed_(seconds != 0) {}
+  Phases(std::chrono::milliseconds duration, std::chrono::milliseconds margin)
+      : counted_(duration - 2 * margin), margin_(margin), is_timed_(duration.count() != 0) {}
 
   // Begins the first margin, if the duration is fixed. Does nothing when it is called again.
   void start() {
@@ -47,13 +47,13 @@ class Phases {
     wait(stop, margin_);
     phase_.store(Phase::kOver, std::memory_order_release);
   }
-  void wait(const std::stop_token& stop, std::chrono::seconds time) {
+  void wait(const std::stop_token& stop, std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     stopped_.wait_for(lock, stop, time, [] { return false; });
   }
 
-  std::chrono::seconds counted_;
-  std::chrono::seconds margin_;
+  std::chrono::milliseconds counted_;
+  std::chrono::milliseconds margin_;
   bool is_timed_;
   std::atomic<Phase> phase_ = Phase::kCounting;
   std::uint64_t began_ = 0;

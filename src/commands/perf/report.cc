@@ -140,7 +140,7 @@ void Report::samples(const LatencyFigures& figures) const {
 }
 
 void Report::row(const LatencyFigures& figures, const ProcessorUse& processor) const {
-  if (parameters_.json) return;
+  if (parameters_.json || parameters_.is_quiet) return;
   if (!parameters_.is_timed()) samples(figures);
   if (parameters_.output == Output::kLatency) {
     std::printf("%f\n", figures.average);
@@ -163,7 +163,7 @@ void Report::row(const LatencyFigures& figures, const ProcessorUse& processor) c
 }
 
 void Report::row(const BandwidthFigures& figures, const ProcessorUse& processor) const {
-  if (parameters_.json) return;
+  if (parameters_.json || parameters_.is_quiet) return;
   if (parameters_.output == Output::kBandwidth) {
     std::printf("%f\n", figures.average);
     return;

@@ -49,7 +49,7 @@ class Report {
   void line() const;
 
  private:
-  bool is_full() const { return parameters_.output == Output::kTables && !parameters_.json; }
+  bool is_full() const { return parameters_.shows_tables(); }
   void end_row(const ProcessorUse& processor) const;
   void samples(const LatencyFigures& figures) const;
 

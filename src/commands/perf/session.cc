@@ -51,16 +51,16 @@ void fit_to_mtu(Parameters& parameters, ibv_mtu mtu) {
 // The steps of a test, with the exchanges in the order of perftest's programs.
 class Session {
  public:
-  explicit Session(Parameters parameters)
-      : parameters_(std::move(parameters)), report_(parameters_), json_(parameters_), device_(parameters_) {
-    if (!parameters_.is_client()) report_.waiting();
-    exchange_.emplace(
-        parameters_.exchanges_by_cm ? perf::connect_by_cm(parameters_) : connect_by_tcp(parameters_),
-        parameters_.is_client());
+  Session(Parameters parameters, std::unique_ptr<Channel> channel, bool has_versions)
+      : parameters_(std::move(parameters)),
+        report_(parameters_),
+        json_(parameters_),
+        device_(parameters_),
+        exchange_(std::in_place, std::move(channel), parameters_.is_client()) {
     ibv_mtu mtu = device_.mtu(parameters_);
     Layout layout{static_cast<std::uint32_t>(::sysconf(_SC_PAGESIZE)), 64};
     if (parameters_.exchanges_versions) {
-      exchange_->versions();
+      if (!has_versions) exchange_->versions();
       exchange_->layout(layout.cycle, layout.cache_line);
       mtu = exchange_->mtu(mtu);
     }
@@ -74,15 +74,14 @@ class Session {
     exchange_keys(mtu);
   }
 
-  int run() {
+  Outcome run() {
     if (parameters_.is_latency()) {
       run_latency();
     } else {
       run_bandwidth();
     }
-    json_.print();
     std::this_thread::sleep_for(std::chrono::seconds(parameters_.wait_before_end));
-    return is_good_ ? 0 : 1;
+    return {json_.whole(), is_good_};
   }
 
  private:
@@ -259,8 +258,8 @@ class Session {
 
 }  // namespace
 
-int run_session(Parameters parameters) {
-  return Session(std::move(parameters)).run();
+Outcome run_test(Parameters parameters, std::unique_ptr<Channel> channel, bool has_versions) {
+  return Session(std::move(parameters), std::move(channel), has_versions).run();
 }
 
 }  // namespace verbena::perf

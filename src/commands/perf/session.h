@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "commands/perf/exchange.h"
 #include "commands/perf/parameters.h"
 
 namespace verbena::perf {
 
-// Runs a test with a peer, which may be perftest's program of the same name, and prints its figures. Returns
-// the exit status. Throws std::exception if the test cannot be done.
-int run_session(Parameters parameters);
+// The end of a test: its report in the form of --json, and whether the figures are within the limits.
+struct Outcome {
+  nlohmann::ordered_json report;
+  bool is_good = true;
+};
+
+// Runs a test with a peer, which may be perftest's program of the same name, and prints its tables unless the
+// parameters are quiet. `has_versions`: the ends have exchanged their versions. Throws std::exception if the
+// test cannot be done.
+Outcome run_test(Parameters parameters, std::unique_ptr<Channel> channel, bool has_versions);
 
 }  // namespace verbena::perf

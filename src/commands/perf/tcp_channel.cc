@@ -51,6 +51,7 @@ class TcpChannel final : public Channel {
     return *keys;
   }
   void end() override { write(std::span<const char>("done")); }
+  int descriptor() const override { return connection_.get(); }
 
  private:
   UniqueFd connection_;
@@ -78,22 +79,31 @@ UniqueFd connect(const Parameters& parameters) {
 }
 
 UniqueFd accept(const Parameters& parameters) {
+  const UniqueFd listener = listen_by_tcp(parameters);
+  UniqueFd made(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!made) fail("cannot accept a client", std::strerror(errno));
+  return made;
+}
+
+}  // namespace
+
+std::unique_ptr<Channel> channel_over(UniqueFd connection) {
+  return std::make_unique<TcpChannel>(std::move(connection));
+}
+
+UniqueFd listen_by_tcp(const Parameters& parameters) {
   const Addresses all = look_up(parameters.source_address, parameters.port);
   int reason = 0;
   for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
-    const UniqueFd listener = make_socket(*each);
+    UniqueFd listener = make_socket(*each);
     const int yes = 1;
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (::bind(listener.get(), each->ai_addr, each->ai_addrlen) == 0 && ::listen(listener.get(), 1) == 0) {
-      UniqueFd made(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (made) return made;
-    }
+    if (::bind(listener.get(), each->ai_addr, each->ai_addrlen) == 0 && ::listen(listener.get(), 1) == 0)
+      return listener;
     reason = errno;
   }
   fail(verbena::format("Couldn't listen to port {}", parameters.port), std::strerror(reason));
 }
-
-}  // namespace
 
 std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters) {
   return std::make_unique<TcpChannel>(parameters.is_client() ? connect(parameters) : accept(parameters));

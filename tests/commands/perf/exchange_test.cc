@@ -88,6 +88,24 @@ TEST(PerfExchange, RefusesOldVersions) {
   EXPECT_THROW(exchange_with(out, std::string(16, 'x')).versions(), std::runtime_error);
 }
 
+// perftest's programs read the version as a number, and look at no more.
+TEST(PerfExchange, MarksTheVersionOfAClientThatGivesOrders) {
+  const std::string plain = std::string("6.06") + std::string(12, '\0');
+  const std::string marked = std::string("6.06\0\0verbena-1\0", 16);
+  Wire out;
+  EXPECT_EQ(exchange_with(out, plain).versions(true), PeerKind::kOneTest);
+  EXPECT_EQ(out.bytes, marked);
+  EXPECT_EQ(exchange_with(out, marked).versions(true), PeerKind::kTakesOrders);
+
+  const auto answer_to = [](std::string in) {
+    Wire answer;
+    Exchange(std::make_unique<TestChannel>(answer, std::move(in)), false).versions();
+    return answer.bytes;
+  };
+  EXPECT_EQ(answer_to(marked), marked);
+  EXPECT_EQ(answer_to(plain), plain) << "the exchange with perftest's clients stays the same";
+}
+
 TEST(PerfExchange, AgreesOnTheLargerLayoutAndTheSmallerMtu) {
   Wire out;
   std::uint32_t cycle = 4096, line = 64;

@@ -2,6 +2,7 @@
 #include "commands/perf/figures.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <vector>
 
@@ -30,7 +31,7 @@ TEST(PerfFigures, LatencyIsHalfARoundTripWithoutTheTwoSlowest) {
 
 TEST(PerfFigures, LatencyOfReadsIsTheWholeTime) {
   Parameters parameters(test_named("ib_read_lat"));
-  parameters.duration = 1;
+  parameters.duration = std::chrono::seconds(1);
   LatencyTimes times;
   times.messages = 100;
   times.ended = 10000;

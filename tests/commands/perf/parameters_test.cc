@@ -45,6 +45,17 @@ TEST(PerfParameters, TakeSizesWithAUnit) {
   EXPECT_THROW(parsed("ib_send_bw", {"-s", "4096M"}), std::invalid_argument);
 }
 
+TEST(PerfParameters, TakeAFileForPlotsAnywhereBehindTheTest) {
+  const Parameters plotting = parsed("ib_send_lat", {"--plot", "a.svg", "host"});
+  EXPECT_TRUE(plotting.plots);
+  EXPECT_EQ(plotting.plot_file, "a.svg");
+  EXPECT_EQ(plotting.server, "host");
+  EXPECT_EQ(parsed("ib_send_lat", {"--plot", "host"}).plot_file, "");
+  EXPECT_EQ(parsed("ib_send_lat", {"host.svg"}).server, "host.svg");
+  EXPECT_THROW(parsed("ib_send_lat", {"--plot", "--json"}), std::invalid_argument);
+  EXPECT_NO_THROW(parsed("ib_send_lat", {"--plot", "--json", "a.svg"}));
+}
+
 TEST(PerfParameters, ThatContradictEachOtherAreRefused) {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"-c", "UD"},
                                                                                      {"-c", "UC"},

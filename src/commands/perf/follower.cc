@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/perf/follower.h"
+
+#include <exception>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "base/format.h"
+#include "commands/perf/hangup_watch.h"
+#include "commands/perf/machine.h"
+#include "commands/perf/orders.h"
+#include "commands/perf/session.h"
+
+namespace verbena::perf {
+namespace {
+
+// Returns nullopt, and tells the client the reason, if the order cannot be followed.
+std::optional<Parameters> accept_order(Channel& channel, const nlohmann::json& order, const Parameters& own) {
+  try {
+    Parameters ordered = parameters_of(order, own);
+    write_object(channel, {{"ready", true}});
+    return ordered;
+  } catch (const std::exception& wrong) {
+    write_object(channel, {{"error", wrong.what()}});
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+int follow_orders(Channel& channel, const Parameters& own) {
+  write_object(channel, describe_end(own));
+  for (;;) {
+    const nlohmann::json order = read_object(channel);
+    if (order.contains("end")) return 0;
+    auto ordered = accept_order(channel, order, own);
+    if (!ordered) continue;
+    const HangupWatch watch(channel.descriptor());
+    const Outcome outcome = run_test(std::move(*ordered), borrow(channel), false);
+    write_object(channel, outcome.report);
+  }
+}
+
+int serve_client(Channel& channel, const Parameters& own) {
+  if (Exchange(borrow(channel), false).versions() != PeerKind::kTakesOrders)
+    throw std::runtime_error("--serve: the client is no suite or sweep of verbena perf");
+  return follow_orders(channel, own);
+}
+
+}  // namespace verbena::perf

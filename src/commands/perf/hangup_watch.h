@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <thread>
+
+#include "base/unique_fd.h"
+
+namespace verbena::perf {
+
+// Ends the process if the peer of a connection has gone, while this exists. A loop that polls memory or
+// completion queues would never end. The process has a second to notice it elsewhere, and to say more.
+class HangupWatch {
+ public:
+  // `descriptor` must stay open. Does nothing for -1.
+  explicit HangupWatch(int descriptor);
+  ~HangupWatch();
+
+ private:
+  void watch(int descriptor) const;
+
+  UniqueFd stop_;
+  std::jthread thread_;  // the last member: it uses the other
+};
+
+}  // namespace verbena::perf

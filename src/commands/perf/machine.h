@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "commands/perf/parameters.h"
+
+namespace verbena::perf {
+
+// Returns facts about this end that matter for its figures: host, kernel, processors, device, versions.
+// Throws std::exception if the parameters' device cannot be used.
+nlohmann::json describe_end(const Parameters& parameters);
+
+// Returns how data goes between two described ends: "shared memory", "wire", or what is known about it.
+std::string route_between(const nlohmann::json& own, const nlohmann::json& peer);
+
+}  // namespace verbena::perf

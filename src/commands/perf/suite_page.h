@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace verbena::perf {
+
+// Returns the page of a suite: charts, tables, where it was measured and how, its limits, and the figures as
+// JSON. The page needs no other file and no JavaScript. `suite`: the object that `verbena perf suite --json`
+// prints.
+std::string suite_page(const nlohmann::ordered_json& suite);
+
+}  // namespace verbena::perf

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/perf/orders.h"
+
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "commands/perf/exchange.h"
+
+namespace verbena::perf {
+namespace {
+
+// A channel whose reader gets what was written to it.
+class Pipe final : public Channel {
+ public:
+  void write(std::span<const char> bytes) override { bytes_.append(bytes.data(), bytes.size()); }
+  void read(std::span<char> bytes) override {
+    if (bytes_.size() < bytes.size()) throw std::runtime_error("it has ended the connection");
+    bytes_.copy(bytes.data(), bytes.size());
+    bytes_.erase(0, bytes.size());
+  }
+  void write(const Keys&) override {}
+  Keys read_keys() override { return {}; }
+  void end() override {}
+  std::string bytes_;
+};
+
+Parameters uc_write() {
+  Parameters parameters(*find_test("ib_write_bw"));
+  parameters.server = "there";
+  parameters.transport = verbena::uc;
+  parameters.size = 64;
+  parameters.duration = std::chrono::milliseconds(300);
+  parameters.queue_pairs = 3;
+  parameters.settle();
+  return parameters;
+}
+
+TEST(PerfOrders, CarryTheSettingsOnWhichBothEndsAgree) {
+  Parameters own(*find_test("ib_send_lat"));
+  own.device = "rxe_eth0";
+  const Parameters ordered = parameters_of(order_of(uc_write()), own);
+  EXPECT_STREQ(ordered.test.name, "ib_write_bw");
+  EXPECT_EQ(ordered.transport, verbena::uc);
+  EXPECT_EQ(ordered.size, 64U);
+  EXPECT_EQ(ordered.duration, std::chrono::milliseconds(300));
+  EXPECT_EQ(ordered.margin, std::chrono::milliseconds(75));
+  EXPECT_EQ(ordered.queue_pairs, 3U);
+  EXPECT_EQ(ordered.device, "rxe_eth0") << "the device is each end's own affair";
+  EXPECT_FALSE(ordered.is_client());
+  EXPECT_TRUE(ordered.is_quiet);
+}
+
+TEST(PerfOrders, ThatAreMalformedAreRefused) {
+  const Parameters own(*find_test("ib_send_lat"));
+  const nlohmann::json good = order_of(uc_write());
+  for (const auto& [name, value] : good.items()) {
+    nlohmann::json order = good;
+    order.erase(name);
+    EXPECT_THROW(parameters_of(order, own), std::runtime_error) << "without " << name;
+    order[name] = nlohmann::json::array();
+    EXPECT_THROW(parameters_of(order, own), std::runtime_error) << name;
+    if (!value.is_number()) continue;
+    for (const auto& wrong : {nlohmann::json(-1), nlohmann::json(~std::uint64_t{0}), nlohmann::json(1.5)}) {
+      order[name] = wrong;
+      EXPECT_THROW(parameters_of(order, own), std::runtime_error) << name << " is " << wrong;
+    }
+  }
+}
+
+TEST(PerfOrders, ThatContradictThemselvesAreRefused) {
+  nlohmann::json order = order_of(uc_write());
+  order["test"] = "ib_read_bw";
+  EXPECT_THROW(parameters_of(order, Parameters(*find_test("ib_send_lat"))), std::invalid_argument);
+}
+
+TEST(PerfOrders, GoAsObjectsWithTheirLength) {
+  Pipe pipe;
+  write_object(pipe, {{"end", true}});
+  EXPECT_EQ(pipe.bytes_, std::string("\0\0\0\x0c{\"end\":true}", 16));
+  EXPECT_EQ(read_object(pipe), (nlohmann::json{{"end", true}}));
+}
+
+TEST(PerfOrders, RefuseBytesThatAreNoObject) {
+  for (const std::string& bytes :
+       {std::string("\0\0\0\2[]", 6), std::string("\0\0\0\2{x", 6), std::string("\0\0\0\0", 4),
+        std::string("\xff\0\0\0{}", 6), std::string("\0\0\0\x09{}", 6), std::string("\0", 1)}) {
+    Pipe pipe;
+    pipe.bytes_ = bytes;
+    EXPECT_THROW(read_object(pipe), std::runtime_error);
+  }
+}
+
+}  // namespace
+}  // namespace verbena::perf
