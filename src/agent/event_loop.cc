@@ -143,8 +143,9 @@ bool UserTurns::try_for(uid_t user, const std::function<void()>& call) {
   call();
   const TimePoint now = clock_();
   end(user, begun, now, blameless_);
-  blameless_ += blameless_before;
-  if (ActingFor::user() != user) elsewhere_ += now - before;
+  // Of a piece around the call, this time is noted already, or is not its user's.
+  blameless_ = blameless_before;
+  (ActingFor::user() == user ? blameless_ : elsewhere_) += now - before;
   return true;
 }
 

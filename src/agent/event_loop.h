@@ -181,7 +181,7 @@ class UserTurns {
   SlowUsers slow_;
   std::map<uid_t, Paused> paused_;
   Duration elsewhere_{};  // time of the piece that runs, in calls for other users
-  Duration blameless_{};  // time of the piece or call that runs, in without_blame()
+  Duration blameless_{};  // time of the piece or call that runs, in without_blame() or noted already
   // Lists, because a move from one to another takes no memory.
   std::map<uid_t, User> users_;  // users in `new_` or `old_`
   std::list<uid_t> new_;         // users that had no work until now

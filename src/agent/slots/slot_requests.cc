@@ -101,7 +101,7 @@ void ChannelRequests::tell_rest(uint64_t session) {
 void ChannelRequests::assume(const std::vector<SlotRecord>& slots) {
   for (const SlotRecord& slot : slots) {
     for (const SlotRecord& other : slots) {
-      if (slot.uid == other.uid || !slot.leased) continue;
+      if (!slot.leased || other.uid == kNobody || other.uid == slot.uid) continue;
       if (other.leased) {
         peers_.join(slot.index, other.index);
       } else {

@@ -594,7 +594,7 @@ TEST_F(LocalPeersTest, ALineEndsWithTheLeaseOfItsSlot) {
   send_to(*line, connected.config().qpn);
   peers->connect({shard->slot(), kOtherSlot, false, ESTALE, {}});
   EXPECT_EQ(connected.received, 1u) << "sent before the end";
-  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(shard->exclusively([&] { return peers->find_open(path, kOtherQpn); }), nullptr);
   line->read_socket();
   EXPECT_EQ(line->state(), LocalLine::State::kLost);
   const auto next = invite_by(kOtherSlot);
