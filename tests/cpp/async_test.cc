@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coroutines of the C++ API: tasks, timers and the loop. Time is simulated.
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -247,6 +251,85 @@ TEST(Loop, SleepsUntilASourceIsReady) {
   io.remove(bell);
   bell.ring();
   EXPECT_FALSE(io.turn());
+}
+
+// A source that calls a function when it is polled, and another one when it is armed.
+class Busybody final : public Doorbell {
+ public:
+  bool poll() override {
+    if (!on_poll) return Doorbell::poll();
+    std::exchange(on_poll, nullptr)();  // may destroy this object
+    return false;
+  }
+  bool arm() override {
+    ++armed;
+    if (on_arm) std::exchange(on_arm, nullptr)();
+    return true;
+  }
+  std::function<void()> on_poll, on_arm;
+  int armed = 0;
+};
+
+// As a connection does whose completion queue has no room: its request is taken while the loop polls or arms.
+TEST(Loop, TakesSourcesThatAreAddedMeanwhile) {
+  loop io({.spin = duration::zero()});
+  Busybody first;
+  std::deque<Busybody> added(200);
+  auto add_half = [&, next = std::size_t{0}]() mutable {
+    for (std::size_t i = 0; i < 100; ++i) io.add(added[next++]);
+  };
+  io.add(first);
+  first.on_poll = [&] { add_half(); };
+  first.on_arm = [&] { add_half(); };
+  for (std::size_t i = 0; i < 100; ++i) added[i].ring();
+  EXPECT_TRUE(io.turn());
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(added[i].heard, 1);
+  EXPECT_TRUE(io.prepare());
+  for (const Busybody& each : added) EXPECT_EQ(each.armed, 1);
+}
+
+// A source may remove and destroy itself and others, while the loop polls or arms it.
+TEST(Loop, ForgetsSourcesThatAreRemovedMeanwhile) {
+  for (const bool is_polled : {true, false}) {
+    loop io({.spin = duration::zero()});
+    std::vector<std::unique_ptr<Busybody>> all;
+    for (int i = 0; i < 5; ++i) io.add(*all.emplace_back(std::make_unique<Busybody>()));
+    const auto remove = [&](std::size_t which) {
+      io.remove(*all[which]);
+      all[which].reset();
+    };
+    const auto act = [&] {
+      remove(0);
+      remove(3);
+      remove(2);  // the one that acts
+    };
+    (is_polled ? all[2]->on_poll : all[2]->on_arm) = act;
+    EXPECT_FALSE(io.turn());
+    EXPECT_TRUE(io.prepare());
+    for (const std::size_t kept : {1, 4}) {
+      EXPECT_EQ(all[kept]->armed, 1);
+      all[kept]->ring();
+    }
+    EXPECT_TRUE(io.turn());
+    for (const std::size_t kept : {1, 4}) EXPECT_EQ(all[kept]->heard, 1);
+  }
+}
+
+// A coroutine that becomes ready while the loop arms its sources does not wait for an event.
+TEST(Loop, DoesNotSleepOverWhatArmingHasWoken) {
+  loop io({.spin = duration::zero()});
+  Busybody bell;
+  io.add(bell);
+  bool has_run = false;
+  bell.on_arm = [&] {
+    io.spawn([&](loop&) -> task<> {
+      has_run = true;
+      co_return;
+    });
+  };
+  EXPECT_FALSE(io.prepare());
+  EXPECT_TRUE(io.turn());
+  EXPECT_TRUE(has_run);
 }
 
 // The loop is driven by poll(2). A coroutine that is spawned between two turns wakes it.

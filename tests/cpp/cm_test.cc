@@ -3,7 +3,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -229,6 +231,80 @@ TEST_F(Connections, FailWithTheReasonWhereNothingListens) {
   const std::string address = address_of(listener(io_, "127.0.0.1:0"));
   EXPECT_EQ(io_.run(code_of(connect(io_, address))), ECONNREFUSED);
   EXPECT_EQ(io_.run(code_of(connect(io_, "nonsense"))), EINVAL);
+}
+
+// A WRITE with immediate data, which no program of this API makes. Returns its errno, or 0.
+task<int> write_with_immediate_data(loop& io, std::string where, const remote_slice& there) {
+  const detail::addresses found = detail::look_up(where, false);
+  const detail::state_handle state(*new detail::connection_state(io, {}));
+  state->connect(found->ai_addr);
+  co_await detail::wait_in(state->opening, [&] { return !state->is_opening(); });
+  EXPECT_TRUE(state->is_open());
+  detail::operation& one = state->make_operation("WRITE with immediate data");
+  one.request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  one.request.wr.rdma = {there.address, there.rkey};
+  one.held = state->buffers().take_buffer(there.size);
+  one.piece = one.held.memory().get();
+  state->submit(one);
+  const int code = co_await code_of(pending<void>(state, one));
+  while (state->is_open()) co_await io.yield();
+  state->disconnect();
+  co_return code;
+}
+
+// Its length is that of the memory it writes, and not of the receive buffer it takes.
+TEST_F(Connections, EndAtAWriteWithImmediateData) {
+  for (const std::uint32_t shared_receives : {0U, 16U}) {
+    for (const std::size_t size : {std::size_t{16}, std::size_t{64} << 10}) {
+      listener there(io_, "127.0.0.1:0", {.shared_receives = shared_receives});
+      const region memory = there.share(size, access::remote_write);
+      io_.spawn([&](loop&) -> task<> {
+        connection victim = co_await there.accept();
+        EXPECT_EQ(co_await code_of(victim.receive()), EPROTO);
+        EXPECT_FALSE(victim.is_open());
+        co_await echo(co_await there.accept());
+      });
+      io_.run([&](loop&) -> task<> {
+        EXPECT_EQ(co_await write_with_immediate_data(io_, address_of(there), memory.remote()), 0);
+        connection other = co_await connect(io_, address_of(there));
+        co_await other.send("goes on");
+        EXPECT_EQ((co_await other.receive()).text(), "goes on");
+        co_await other.close();
+        while (io_.running() != 0) co_await io_.yield();
+      });
+    }
+  }
+}
+
+// A peer may have asked for much once. The memory does not stay with the program.
+TEST_F(Connections, GiveLargeBuffersBack) {
+  serve(echo);
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    detail::buffer_pool& pool = io_.service<detail::cm_service>().adapter_of(detail::only_device()).buffers();
+    for (int round = 0; round < 2; ++round) {
+      std::vector<buffer> all;
+      for (int i = 0; i < 20; ++i) all.push_back(peer.make_buffer(std::size_t{1} << 20));
+      EXPECT_EQ(pool.large_bytes(), std::size_t{20} << 20);
+      for (buffer& each : all) std::memset(each.data(), 1, each.size());
+      all.clear();
+      EXPECT_EQ(pool.large_bytes(), detail::buffer_pool::kMaxSpare);
+    }
+    { const buffer largest = peer.make_buffer(2 * detail::buffer_pool::kMaxSpare); }
+    EXPECT_EQ(pool.large_bytes(), detail::buffer_pool::kMaxSpare);
+  });
+}
+
+TEST(Slice, HasNoPartsBeyondItsEnd) {
+  std::array<std::byte, 8> bytes{};
+  const slice whole(bytes, 0);
+  EXPECT_EQ(whole.part(3, 5).size(), 5U);
+  EXPECT_EQ(whole.part(8).size(), 0U);
+  EXPECT_THROW(whole.first(9), exception);
+  EXPECT_THROW(whole.last(9), exception);
+  EXPECT_THROW(whole.part(9), exception);
+  EXPECT_THROW(whole.part(3, 6), exception);
+  EXPECT_THROW(whole.part(1, ~std::size_t{0} - 1), exception);
 }
 
 TEST_F(Connections, ReportForeignKeys) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Protocol Buffers over the remote procedure calls of the C++ API.
 #include <cerrno>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,9 @@ Greeting greeting_of(const Name& wanted) {
 // Answers at once, or when the test says so.
 class Greeter final : public test::Greeter {
  public:
-  void Greet(RpcController*, const Name* wanted, Greeting* made, Closure* done) override {
+  void Greet(RpcController* its, const Name* wanted, Greeting* made, Closure* done) override {
+    controller = its;
+    if (on_cancel != nullptr) its->NotifyOnCancel(on_cancel);
     *made = greeting_of(*wanted);
     if (is_late) {
       waiting.push_back(done);
@@ -41,6 +44,8 @@ class Greeter final : public test::Greeter {
   }
   bool is_late = false;
   std::vector<Closure*> waiting;
+  Closure* on_cancel = nullptr;
+  RpcController* controller = nullptr;  // of the last call
 };
 
 class Protobuf : public ::testing::Test {
@@ -58,7 +63,7 @@ class Protobuf : public ::testing::Test {
   template <class Work>
   void run(Work work) {
     io_.run([this, &work](loop&) -> task<> {
-      rpc::server server(io_, "127.0.0.1:0", methods_);
+      rpc::server server(io_, "127.0.0.1:0", methods_, options_);
       rpc::client client = co_await rpc::connect(io_, "127.0.0.1:" + std::to_string(server.port()));
       co_await work(client);
     });
@@ -66,6 +71,7 @@ class Protobuf : public ::testing::Test {
 
   loop io_;
   rpc::service methods_;
+  rpc::server_options options_;
   Greeter greeter_;
   Name name_;
 };
@@ -127,6 +133,52 @@ TEST_F(Protobuf, OutlivesCancelledCalls) {
     const auto next = co_await rpc::protobuf::call<Greeting>(client, "greet", name_);
     EXPECT_FALSE(next.text().empty());
     for (Closure* each : greeter_.waiting) each->Run();
+  });
+}
+
+// A client that cancels its calls has no more of them than others.
+TEST_F(Protobuf, CountsCancelledCallsUntilTheServiceEndsThem) {
+  options_.max_calls = 1;
+  greeter_.is_late = true;
+  run([this](rpc::client& client) -> task<> {
+    for (std::size_t i = 1; i <= 3; ++i) {
+      const auto forgotten = client.call("verbena.test.Greeter.Greet", name_.SerializeAsString());
+      for (int turns = 0; turns < 200; ++turns) co_await io_.yield();
+    }
+    EXPECT_EQ(greeter_.waiting.size(), 1U);
+    greeter_.waiting[0]->Run();
+    const auto next = co_await rpc::protobuf::call<Greeting>(client, "greet", name_);
+    EXPECT_FALSE(next.text().empty());
+    EXPECT_EQ(greeter_.waiting.size(), 1U);
+  });
+}
+
+TEST_F(Protobuf, TellsTheServiceOfCancellations) {
+  greeter_.is_late = true;
+  bool is_told = false;
+  greeter_.on_cancel = google::protobuf::NewCallback(
+      +[](bool* told) { *told = true; }, &is_told);
+  run([&](rpc::client& client) -> task<> {
+    {
+      const auto forgotten = client.call("verbena.test.Greeter.Greet", name_.SerializeAsString());
+      while (greeter_.waiting.empty()) co_await io_.yield();
+      EXPECT_FALSE(is_told);
+      EXPECT_FALSE(greeter_.controller->IsCanceled());
+    }
+    while (!is_told) co_await io_.yield();
+    EXPECT_TRUE(greeter_.controller->IsCanceled());
+    greeter_.waiting[0]->Run();
+  });
+}
+
+// protobuf: "The closure will always be called exactly once", here at the end of the call.
+TEST_F(Protobuf, TellsTheServiceOfTheEnd) {
+  bool is_told = false;
+  greeter_.on_cancel = google::protobuf::NewCallback(
+      +[](bool* told) { *told = true; }, &is_told);
+  run([&](rpc::client& client) -> task<> {
+    co_await client.call("verbena.test.Greeter.Greet", name_.SerializeAsString());
+    EXPECT_TRUE(is_told);
   });
 }
 

@@ -26,6 +26,8 @@
 namespace verbena {
 namespace {
 
+using rpc::detail::kind;
+using rpc::detail::record;
 using testing::code_of;
 
 using namespace std::chrono_literals;
@@ -44,6 +46,12 @@ class Rpc : public ::testing::Test {
     });
     methods_.on<"never">([this](std::string_view) -> task<rpc::reply> {
       const Presence here(waiting_);
+      co_await io_.sleep(1h);
+      co_return "unreachable";
+    });
+    methods_.on<"hold">([this](std::string_view, rpc::running_call& its) -> task<rpc::reply> {
+      const Presence here(waiting_);
+      holds_.push_back(its.hold());
       co_await io_.sleep(1h);
       co_return "unreachable";
     });
@@ -91,6 +99,34 @@ class Rpc : public ::testing::Test {
     while (waiting_ != 0) co_await io_.yield();
   }
 
+  // A connection to the server that may send any records. It has received the window.
+  task<connection> rude_connection() {
+    connection made = co_await verbena::connect(io_, address_);
+    co_await made.receive();
+    co_return made;
+  }
+  static void add(std::string& text, const record& one) {
+    text.resize(text.size() + size_of(one));
+    put(one, reinterpret_cast<std::byte*>(text.data() + text.size() - size_of(one)));
+  }
+  // A message of records. (GCC 12 takes no std::initializer_list in a coroutine.)
+  template <class... Records>
+  static std::string text_of(const Records&... all) {
+    std::string text;
+    (add(text, all), ...);
+    return text;
+  }
+  // A call whose arguments the server READs, and its cancellation.
+  static std::string cancelled_call(std::uint64_t number, const remote_slice& arguments) {
+    const auto bytes = std::as_bytes(std::span(&arguments, 1));
+    return text_of(record{kind::large_call, 0, number, rpc::detail::number_of("echo"), bytes},
+                   record{kind::cancel, 0, number});
+  }
+  // Bytes that buffers of more than 64 KiB take in this process.
+  std::size_t large_bytes() {
+    return io_.service<detail::cm_service>().adapter_of(detail::only_device()).buffers().large_bytes();
+  }
+
   loop io_;
   rpc::service methods_;
   rpc::server_options options_;
@@ -98,6 +134,7 @@ class Rpc : public ::testing::Test {
   std::string address_;
   int waiting_ = 0;
   int runs_ = 0;
+  std::vector<std::shared_ptr<void>> holds_;
 };
 
 TEST_F(Rpc, ReturnsResults) {
@@ -272,6 +309,151 @@ TEST_F(Rpc, EndsConnectionsThatSendNonsense) {
     rpc::client client = co_await connected();
     EXPECT_EQ(co_await client.call<"echo">("goes on"), "goes on");
   });
+}
+
+// The READ of a cancelled call goes on. Until its end the call is one of max_calls, and has its memory.
+TEST_F(Rpc, CountsCancelledCallsUntilTheirReadHasEnded) {
+  options_.max_calls = 4;
+  serve();
+  io_.run([this](loop&) -> task<> {
+    std::size_t most = 0;
+    {
+      connection rude = co_await rude_connection();
+      const region arguments = rude.share(std::size_t{1} << 20, access::remote_read);
+      std::string calls;
+      for (std::uint64_t i = 0; i < 100; ++i) calls += cancelled_call(i, arguments.remote());
+      const auto sent = rude.send(calls);
+      while (rude.is_open()) {
+        most = std::max(most, large_bytes());
+        co_await io_.yield();
+      }
+      co_await rude.close();
+    }
+    EXPECT_LE(most, (std::size_t{4} << 20) + detail::buffer_pool::kMaxSpare);
+    while (server_->clients() != 0) co_await io_.yield();
+    EXPECT_LE(large_bytes(), detail::buffer_pool::kMaxSpare);
+    EXPECT_EQ(runs_, 0);
+  });
+}
+
+// A client may free the memory of its arguments as soon as the answer has come.
+TEST_F(Rpc, AnswersCancellationsAfterTheRead) {
+  io_.run([this](loop&) -> task<> {
+    connection client = co_await rude_connection();
+    for (std::uint64_t number = 0; number < 50; ++number) {
+      const region arguments = client.share(std::size_t{4} << 20, access::remote_read);
+      co_await client.send(cancelled_call(number, arguments.remote()));
+      const buffer answer = co_await client.receive();
+      std::span<const std::byte> rest = answer.bytes();
+      const auto one = rpc::detail::take(rest);
+      EXPECT_TRUE(one && one->what == kind::failure && one->call == number && one->code == ECANCELED);
+    }
+    EXPECT_TRUE(client.is_open());
+    EXPECT_EQ(runs_, 0);
+  });
+}
+
+TEST_F(Rpc, CountsCancelledCallsWhileTheyAreHeld) {
+  options_.max_calls = 1;
+  serve();
+  run([this](rpc::client& client) -> task<> {
+    {
+      const auto forgotten = client.call<"hold">("");
+      while (waiting_ == 0) co_await io_.yield();
+    }
+    co_await until_none_waits();
+    auto next = client.call<"echo">("goes on");
+    for (int i = 0; i < 200; ++i) co_await io_.yield();
+    EXPECT_EQ(runs_, 0);
+    holds_.clear();
+    EXPECT_EQ(co_await next, "goes on");
+  });
+}
+
+// Holds may outlive the client, the server and their calls.
+TEST_F(Rpc, MayHoldCallsThatHaveEnded) {
+  io_.run([this](loop&) -> task<> {
+    {
+      rpc::client client = co_await connected();
+      const auto cut_off = client.call<"hold">("");
+      const auto other = client.call<"hold">("");
+      while (waiting_ < 2) co_await io_.yield();
+    }
+    while (server_->clients() != 0) co_await io_.yield();
+  });
+  EXPECT_EQ(waiting_, 0);
+  holds_.pop_back();
+  server_.reset();
+}
+
+TEST_F(Rpc, LimitsTheBytesOfArguments) {
+  options_.max_client_arguments = 250'000;
+  options_.max_all_arguments = 450'000;
+  serve();
+  const auto work = [this](int clients, int expected) -> task<> {
+    std::vector<rpc::client> all;
+    std::vector<rpc::pending_call> calls;
+    for (int i = 0; i < clients; ++i) {
+      all.push_back(co_await connected());
+      for (int j = 0; j < 10; ++j) calls.push_back(all.back().call<"never">(std::string(100'000, 'x')));
+    }
+    while (waiting_ < expected) co_await io_.yield();
+    for (int i = 0; i < 200; ++i) co_await io_.yield();
+    EXPECT_EQ(waiting_, expected);
+    calls.clear();
+    co_await until_none_waits();
+    EXPECT_EQ((co_await all.back().call<"echo">(std::string(100'000, 'x'))).size(), 100'000U);
+  };
+  io_.run(work(1, 2));
+  io_.run(work(2, 4));
+  io_.run(work(3, 4));
+}
+
+TEST_F(Rpc, RunsLongCallsAlone) {
+  options_.max_client_arguments = options_.max_all_arguments = 1000;
+  serve();
+  run([this](rpc::client& client) -> task<> {
+    std::vector<rpc::pending_call> all;
+    for (int i = 0; i < 5; ++i) all.push_back(client.call<"later">(std::string(100'000, 'x')));
+    {
+      const auto waits = client.call<"later">(std::string(100'000, 'x'));
+      const auto waits_also = client.call<"later">(std::string(5'000, 'x'));
+    }
+    all.push_back(client.call<"later">(std::string(100'000, 'y')));
+    for (auto& each : all) {
+      EXPECT_EQ((co_await each).size(), 100'000U);
+      EXPECT_LE(waiting_, 1);
+    }
+  });
+}
+
+// Each large reply takes memory of the client.
+TEST_F(Rpc, ClientTakesOneReplyForEachCall) {
+  listener rude(io_, "127.0.0.1:0");
+  address_ = "127.0.0.1:" + std::to_string(rude.port());
+  for (const kind second : {kind::large_reply, kind::reply}) {
+    io_.run([&](loop&) -> task<> {
+      const auto serve_twice = [&]() -> task<> {
+        connection peer = co_await rude.accept();
+        co_await peer.send(text_of(record{kind::window, 0, 10}));
+        const buffer message = co_await peer.receive();
+        std::span<const std::byte> rest = message.bytes();
+        const auto call = rpc::detail::take(rest);
+        const region result = peer.share(std::size_t{1} << 20, access::remote_read);
+        const remote_slice there = result.remote();
+        const auto bytes = std::as_bytes(std::span(&there, 1));
+        co_await peer.send(text_of(record{kind::large_reply, 0, call->call, 0, bytes},
+                                   record{second, 0, call->call, 0, bytes}));
+        while (const buffer ignored = co_await peer.receive()) {
+        }
+      };
+      const auto call = [&]() -> task<> {
+        rpc::client client = co_await connected();
+        EXPECT_EQ(co_await code_of(client.call<"echo">("")), EPROTO);
+      };
+      co_await when_all(serve_twice(), call());
+    });
+  }
 }
 
 TEST_F(Rpc, RefusesASecondMethodOfOneName) {

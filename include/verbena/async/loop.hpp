@@ -104,7 +104,7 @@ class loop {
   bool turn() {
     is_prepared_ = false;
     bool any = timers_.run(now());
-    for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->poll();
+    for_each_source([&](event_source& one) { any |= one.poll(); });
     any |= run_ready();
     if (!ended_.empty()) forget_ended();
     return any;
@@ -114,7 +114,8 @@ class loop {
     if (!ready_.empty()) return false;
     alarm_.set(timers_.next());
     bool is_quiet = true;
-    for (event_source* source : sources_) is_quiet &= source->arm();
+    for_each_source([&](event_source& one) { is_quiet &= one.arm(); });
+    is_quiet &= ready_.empty();
     is_prepared_ = is_quiet;
     return is_quiet;
   }
@@ -142,14 +143,15 @@ class loop {
     if (!found) found = std::make_shared<Service>(*this);
     return *static_cast<Service*>(found.get());
   }
-  // Polls the source until remove(). REQUIRES: the source lives that long
+  // Polls the source until remove(). Sources may call both while they are polled or armed. REQUIRES: the
+  // source lives that long
   void add(event_source& source) {
     watch(epoll_, source.fd());
     sources_.push_back(&source);
   }
   void remove(event_source& source) {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.fd(), nullptr);
-    std::erase(sources_, &source);
+    std::ranges::replace(sources_, &source, nullptr);
   }
 
  private:
@@ -253,6 +255,16 @@ class loop {
     for (const place each : ended) spawned_.erase(each);
   }
 
+  // Visits all sources. A visit may add sources, which are visited as well, and remove any: a removed one
+  // leaves a null until the next walk, so that the others keep their places.
+  template <class Visit>
+  void for_each_source(Visit visit) {
+    std::erase(sources_, nullptr);
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      if (sources_[i] != nullptr) visit(*sources_[i]);
+    }
+  }
+
   // Resumes those that were ready before the call. Those that become ready meanwhile wait for the next turn.
   bool run_ready() {
     now_.take(ready_);
@@ -275,7 +287,7 @@ class loop {
   alarm alarm_;
   detail::timers timers_;
   detail::list<detail::waiter> ready_, now_;
-  std::vector<event_source*> sources_;
+  std::vector<event_source*> sources_;  // null: removed
   std::map<const void*, std::shared_ptr<void>> services_;
   std::list<spawned> spawned_;
   std::vector<place> ended_;  // of spawned_

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -89,8 +90,9 @@ class cq_source final : public event_source {
   std::uint32_t room_;
 };
 
-// Registered memory in blocks of powers of two, which are used again. Grows, and shrinks only at its end.
-// Peers have no access to it: one remote key would open all blocks of a region.
+// Registered memory in blocks of powers of two, which are used again. Small blocks stay until its end. Of
+// free large blocks it keeps a few, so that a peer cannot make the program keep what it needed once. Peers
+// have no access to it: one remote key would open all blocks of a region.
 class buffer_pool final : public block_owner {
  public:
   explicit buffer_pool(const pd& domain) : domain_(domain) {}
@@ -98,32 +100,59 @@ class buffer_pool final : public block_owner {
   // Returns a block of `size` bytes. Throws exception if there is no memory.
   slice take(std::size_t size) {
     const unsigned wanted = class_of(size);
+    const std::size_t bytes = std::size_t{1} << wanted;
     std::vector<slice>& blocks = free_[wanted];
-    if (blocks.empty()) grow(std::size_t{1} << wanted, blocks);
+    if (blocks.empty()) {
+      if (bytes > kRegion) return add_large(bytes).first(size);
+      grow(bytes, blocks);
+    }
     const slice taken = blocks.back();
     blocks.pop_back();
+    if (bytes > kRegion) spare_bytes_ -= bytes;
     return taken.first(size);
   }
   buffer take_buffer(std::size_t size) { return {take(size), *this}; }
+  // Bytes of blocks that have a region of their own, in use or free. At most kMaxSpare of them are free.
+  std::size_t large_bytes() const {
+    std::size_t all = 0;
+    for (const auto& [at, each] : large_) all += each.size();
+    return all;
+  }
+  static constexpr std::size_t kMaxSpare = std::size_t{4} << 20;
   void give_back(const slice& taken) override {
     const unsigned its = class_of(taken.size());
-    free_[its].push_back(slice({taken.data(), std::size_t{1} << its}, taken.lkey()));
+    const std::size_t bytes = std::size_t{1} << its;
+    if (bytes > kRegion) {
+      if (bytes > kMaxSpare - spare_bytes_) {
+        large_.erase(taken.data());
+        return;
+      }
+      spare_bytes_ += bytes;
+    }
+    free_[its].push_back(slice({taken.data(), bytes}, taken.lkey()));
   }
 
  private:
   static constexpr std::size_t kLeastBlock = 64;
-  static constexpr std::size_t kLeastRegion = std::size_t{64} << 10;
+  static constexpr std::size_t kRegion = std::size_t{64} << 10;  // larger blocks have regions of their own
   static unsigned class_of(std::size_t size) {
     return static_cast<unsigned>(std::bit_width(std::max(size, kLeastBlock) - 1));
   }
+  slice add_large(std::size_t bytes) {
+    region added = domain_.allocate(bytes).value();
+    std::byte* const at = added.data();
+    return large_.emplace(at, std::move(added)).first->second;
+  }
   void grow(std::size_t bytes, std::vector<slice>& blocks) {
-    regions_.push_back(domain_.allocate(std::max(bytes, kLeastRegion)).value());
+    regions_.push_back(domain_.allocate(kRegion).value());
     const region& added = regions_.back();
     for (std::size_t at = 0; at + bytes <= added.size(); at += bytes) blocks.push_back(added.part(at, bytes));
   }
 
   const pd& domain_;
   std::vector<region> regions_;
+  std::unordered_map<const std::byte*, region> large_;
+  std::size_t spare_bytes_ = 0;  // of free large blocks
   std::map<unsigned, std::vector<slice>> free_;
 };
 

@@ -413,12 +413,13 @@ class connection_state final : public cm_handler {
     if (first == nullptr) return;
     ibv_send_wr* bad = nullptr;
     const int code = ibv_post_send(id_->qp, first, &bad);
-    for (ibv_send_wr* each = code != 0 ? bad : nullptr; each != nullptr; each = each->next) {
+    for (ibv_send_wr* rest = code != 0 ? bad : nullptr; rest != nullptr;) {
       ibv_wc failed{};
-      failed.wr_id = each->wr_id;
+      failed.wr_id = rest->wr_id;
+      rest = rest->next;  // recycle() clears the request
       failed.status = IBV_WC_WR_FLUSH_ERR;
       if (!failure_) failure_ = error("post a work request", code);
-      reinterpret_cast<completion_target*>(each->wr_id)->on_completion(failed);
+      reinterpret_cast<completion_target*>(failed.wr_id)->on_completion(failed);
     }
   }
   bool may_send(const operation& one) const { return !one.is_send || credits_.may_send(one.is_update); }
@@ -469,7 +470,12 @@ class connection_state final : public cm_handler {
   void add_credits() try { credits_.add_freed(pool_->on_freed(share_)); } catch (const exception& thrown) {
     fail(thrown.error());
   }
+  // A WRITE with immediate data takes a receive, too, but its data and its length are not of this buffer.
   void take_in(receive_slot& slot, const ibv_wc& done) {
+    if (done.opcode != IBV_WC_RECV || done.byte_len > slot.memory().size()) {
+      fail(error("receive", EPROTO, {}, "the peer has sent what is no message"));
+      return post_receive(slot);
+    }
     const std::uint32_t word = (done.wc_flags & IBV_WC_WITH_IMM) != 0 ? be32toh(done.imm_data) : 0;
     if (!credits_.take_in(word)) fail(error("receive", EPROTO, {}, "the peer does not keep to its credits"));
     if (credits::is_update(word)) {

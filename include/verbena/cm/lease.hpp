@@ -81,8 +81,9 @@ class buffer {
   std::size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data()), size()}; }
   slice memory() const { return memory_.first(size_); }
-  // Leaves out what follows: a message may be shorter than its buffer. REQUIRES: size <= size()
-  void shrink(std::size_t size) { size_ = size; }
+  // Leaves out what follows: a message may be shorter than its buffer. Throws exception with ERANGE if the
+  // buffer is shorter.
+  void shrink(std::size_t size) { size_ = memory_.first(size).size(); }
 
  private:
   slice memory_;

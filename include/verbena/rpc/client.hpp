@@ -47,6 +47,7 @@ struct client_call {
   std::optional<memory_of<Connection>> large;  // arguments that the server fetches
   bool is_idempotent = false;
   bool is_sent = false;      // the server will answer, or the connection will end
+  bool is_fetching = false;  // the server has answered, and its large reply is being READ
   bool is_released = false;  // by the program
   bool is_done = false;
   std::string result;
@@ -166,7 +167,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     is_leaving_ = false;
     for (call& each : calls_) {
       if (!each.is_sent) continue;
-      each.is_sent = false;
+      each.is_sent = each.is_fetching = false;
       each.large.reset();
       if (each.is_done) {
         recycle_if_over(each);
@@ -240,13 +241,13 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
   template <class Fill>
   bool answered(const record& one, Fill fill) {
     call* const its = find(one.call);
-    if (its == nullptr) return false;
+    if (its == nullptr || its->is_fetching) return false;
     settle(*its, fill);
     return true;
   }
   template <class Fill>
   void settle(call& its, Fill fill) {
-    its.is_sent = false;
+    its.is_sent = its.is_fetching = false;
     its.large.reset();
     --under_way_;
     if (!its.is_done) {
@@ -258,9 +259,12 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     pump();
     wake_closing();
   }
+  // Each call has one reply: a second one would take further memory.
   bool fetch(const record& one, const std::shared_ptr<link<connection>>& from) {
     remote_slice there;
-    if (one.payload.size() != sizeof there || find(one.call) == nullptr) return false;
+    call* const its = find(one.call);
+    if (one.payload.size() != sizeof there || its == nullptr || its->is_fetching) return false;
+    its->is_fetching = true;
     std::memcpy(&there, one.payload.data(), sizeof there);
     io_.spawn([self = this->shared_from_this(), number = one.call, there, from](loop&) {
       return self->fetch(number, there, from);
@@ -280,7 +284,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
           const buffer arrived = co_await from->peer().read(there);
           result = arrived.text();
         } catch (const exception&) {
-          co_return;  // the connection has ended, and lost() ends the call
+          co_return from->end();  // there is no memory, or no connection: lost() ends the call
         }
       }
     }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,8 +45,9 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   void start() {
     io_.spawn([self = this->shared_from_this()](loop&) { return self->transmit(); });
   }
-  // Adds a record to those that are sent next. REQUIRES: size_of(record) <= max_record()
-  void send(const record& one) {
+  // Adds a record to those that are sent next. Without memory for it, the connection ends. REQUIRES:
+  // size_of(record) <= max_record()
+  void send(const record& one) try {
     if (has_ended_) return;
     const std::size_t size = size_of(one);
     if (filled_ + size > capacity()) close_message();
@@ -54,6 +56,8 @@ class link : public std::enable_shared_from_this<link<Connection>> {
     filled_ += size;
     waiting_bytes_ += size;
     if (!unsent_.empty()) io_.wake(unsent_.front());
+  } catch (const std::exception&) {
+    end();
   }
   std::size_t max_record() const { return capacity(); }
   // Whether the peer receives messages that are long enough for records.

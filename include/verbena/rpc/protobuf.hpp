@@ -30,26 +30,44 @@ inline error malformed(std::string_view method) {
   return {"parse a message of", EBADMSG, method, "client and server have different .proto files?"};
 }
 
-// Tells a handler's failure to the caller of a generated service.
+// Tells a handler's failure to the caller of a generated service, and the end of the call to the service.
 class controller final : public google::protobuf::RpcController {
  public:
   void Reset() override {
-    has_failed_ = false;
+    has_failed_ = is_cancelled_ = false;
     reason_.clear();
   }
   bool Failed() const override { return has_failed_; }
   std::string ErrorText() const override { return reason_; }
-  void StartCancel() override {}
+  void StartCancel() override {
+    is_cancelled_ = true;
+    run_on_cancel();
+  }
   void SetFailed(const std::string& reason) override {
     has_failed_ = true;
     reason_ = reason;
   }
-  bool IsCanceled() const override { return false; }
-  void NotifyOnCancel(google::protobuf::Closure*) override {}
+  bool IsCanceled() const override { return is_cancelled_; }
+  // Runs the closure once: when the call is cancelled, or at its end.
+  void NotifyOnCancel(google::protobuf::Closure* closure) override {
+    on_cancel_ = closure;
+    if (is_cancelled_ || has_ended_) run_on_cancel();
+  }
+  void end() {
+    has_ended_ = true;
+    run_on_cancel();
+  }
 
  private:
+  void run_on_cancel() {
+    if (auto* const closure = std::exchange(on_cancel_, nullptr)) closure->Run();
+  }
+
   bool has_failed_ = false;
+  bool is_cancelled_ = false;
+  bool has_ended_ = false;
   std::string reason_;
+  google::protobuf::Closure* on_cancel_ = nullptr;
 };
 
 // A call of a generated service: its messages, and the closure that ends it. Shared by the handler's
@@ -58,15 +76,23 @@ class generated_call final : public google::protobuf::Closure,
                              public std::enable_shared_from_this<generated_call> {
  public:
   explicit generated_call(loop& io) : io_(io) {}
-  // Begins the call, and keeps this object until the service has called its closure.
-  void begin(google::protobuf::Service& service, const google::protobuf::MethodDescriptor& method) {
+  // Begins the call. Keeps this object, and the client's call, until the service has called its closure.
+  void begin(google::protobuf::Service& service, const google::protobuf::MethodDescriptor& method,
+             running_call& its) {
     kept_ = shared_from_this();
+    hold_ = its.hold();
     service.CallMethod(&method, &outcome, request.get(), response.get(), this);
   }
   void Run() override {
+    const auto kept = std::move(kept_);
     is_done_ = true;
+    outcome.end();
     io_.wake_all(waiting_);
-    kept_.reset();
+    hold_.reset();
+  }
+  // The client does not want the result any more. The service may end the call early.
+  void cancel() {
+    if (!is_done_) outcome.StartCancel();
   }
   auto done() {
     return verbena::detail::wait_in(waiting_, [this] { return is_done_; });
@@ -80,16 +106,25 @@ class generated_call final : public google::protobuf::Closure,
   bool is_done_ = false;
   verbena::detail::list<verbena::detail::waiter> waiting_;
   std::shared_ptr<generated_call> kept_;
+  std::shared_ptr<void> hold_;
+};
+
+// Cancels a call whose coroutine is destroyed before the end of the call.
+struct cancellation {
+  generated_call& its;
+  ~cancellation() { its.cancel(); }
 };
 
 inline task<reply> run(loop& io, google::protobuf::Service& service,
-                       const google::protobuf::MethodDescriptor& method, std::string_view arguments) {
+                       const google::protobuf::MethodDescriptor& method, std::string_view arguments,
+                       running_call& its) {
   const auto own = std::make_shared<generated_call>(io);
   own->request.reset(service.GetRequestPrototype(&method).New());
   own->response.reset(service.GetResponsePrototype(&method).New());
   if (!own->request->ParseFromArray(arguments.data(), static_cast<int>(arguments.size())))
     co_return reply::failure(EBADMSG, "the arguments are no such message");
-  own->begin(service, method);
+  own->begin(service, method, its);
+  const cancellation at_end{*own};
   co_await own->done();
   if (own->outcome.Failed()) co_return reply::failure(EIO, own->outcome.ErrorText());
   co_return reply(own->response->SerializeAsString());
@@ -128,8 +163,8 @@ inline void add(loop& io, service& to, google::protobuf::Service& from) {
   const google::protobuf::ServiceDescriptor& all = *from.GetDescriptor();
   for (int i = 0; i < all.method_count(); ++i) {
     const google::protobuf::MethodDescriptor& method = *all.method(i);
-    to.add(method.full_name(), [&io, &from, &method](std::string_view arguments) {
-      return detail::run(io, from, method, arguments);
+    to.add(method.full_name(), [&io, &from, &method](std::string_view arguments, running_call& its) {
+      return detail::run(io, from, method, arguments, its);
     });
   }
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <verbena/cm.hpp>
+#include <verbena/rpc/arguments.hpp>
 #include <verbena/rpc/link.hpp>
 #include <verbena/rpc/record.hpp>
 #include <verbena/rpc/service.hpp>
@@ -27,6 +28,10 @@ namespace verbena::rpc {
 struct server_options {
   std::size_t max_calls = 1024;  // of one client at a time; further ones wait in its queue
   std::size_t max_arguments = std::size_t{16} << 20;  // bytes of one call; longer ones fail with EMSGSIZE
+  // Bytes of large arguments that the calls of one client, and of all clients, have at a time. Further calls
+  // wait. A single call may be larger.
+  std::size_t max_client_arguments = std::size_t{64} << 20;
+  std::size_t max_all_arguments = std::size_t{1} << 30;
   // All clients of a loop share receives, so that idle ones cost little.
   connection_options connection = {.shared_receives = 2048};
 };
@@ -38,11 +43,13 @@ namespace detail {
 template <class Connection>
 class session : public std::enable_shared_from_this<session<Connection>> {
  public:
-  session(loop& io, const service& methods, const server_options& options, Connection peer)
+  session(loop& io, const service& methods, const server_options& options, argument_memory& memory,
+          Connection peer)
       : io_(io),
         methods_(methods),
         options_(options),
-        link_(std::make_shared<link<Connection>>(io, std::move(peer))) {}
+        link_(std::make_shared<link<Connection>>(io, std::move(peer))),
+        arguments_(io, memory, options.max_client_arguments) {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() { link_->end(); }
@@ -54,7 +61,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     link_->start();
     link_->send({kind::window, 0, options_.max_calls});
     co_await link_->receive([this](const record& one) { return take_in(one); });
-    calls_.clear();
+    const auto ending = std::exchange(calls_, {});  // the end of a call may call released()
   }
   // Takes no further calls. Disconnects when those that run have ended.
   void stop() {
@@ -65,10 +72,18 @@ class session : public std::enable_shared_from_this<session<Connection>> {
 
  private:
   // A call, from its arrival until its reply is on its way or, if that is large, has been fetched.
-  struct call {
+  struct call final : running_call {
+    explicit call(session& owner) : its(owner) {}
+    std::shared_ptr<void> hold() override { return its.hold(*this); }
+
+    session& its;
     std::uint64_t number = 0;
     std::string arguments;
+    std::unique_ptr<argument_line::place> large_arguments;
     std::optional<task<>> work;
+    std::uint64_t hold_number = 0;  // 0: nobody holds it
+    bool is_fetching = false;       // its READ is under way
+    bool is_cancelled = false;
     bool has_ended = false;      // of `work`
     bool was_suspended = false;  // `work` cannot destroy itself at its end: forget_ended() does
     std::optional<memory_of<Connection>> large_reply;  // until the client has fetched it
@@ -104,7 +119,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     if (is_stopping_) return fail(one.call, ESHUTDOWN, "the server ends"), true;
     if (handler == nullptr) return fail(one.call, ENOSYS, "the server has no such method"), true;
     if (calls_.size() >= options_.max_calls) return false;
-    const auto [place, is_new] = calls_.emplace(one.call, std::make_unique<call>());
+    const auto [place, is_new] = calls_.emplace(one.call, std::make_unique<call>(*this));
     if (!is_new) return false;
     call& added = *place->second;
     added.number = one.call;
@@ -114,14 +129,33 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     if (added.is_over()) calls_.erase(one.call);
     return true;
   }
-  // The client's call is over either way, so it may free the memory of large arguments at the answer.
+  // Ends the call where it is suspended. Answers when its READ has ended and nobody holds it: until then it
+  // is one of max_calls, and the client keeps the memory of its arguments.
   bool cancel(std::uint64_t number) {
     const auto found = calls_.find(number);
-    if (found == calls_.end() || found->second->has_ended) return true;
-    calls_.erase(found);
+    if (found == calls_.end() || found->second->has_ended || found->second->is_cancelled) return true;
+    call& own = *found->second;
+    if (!own.is_fetching) own.work.reset();  // may call released()
+    own.is_cancelled = true;
+    if (!own.is_fetching && own.hold_number == 0) finish_cancelled(number);
+    return true;
+  }
+  void finish_cancelled(std::uint64_t number) {
+    calls_.erase(number);
     fail(number, ECANCELED, {});
     finish_if_done();
-    return true;
+  }
+  std::shared_ptr<void> hold(call& own) {
+    own.hold_number = ++holds_;
+    return {this, [self = this->weak_from_this(), number = own.number, hold = holds_](void*) {
+              if (const auto there = self.lock()) there->released(number, hold);
+            }};
+  }
+  void released(std::uint64_t number, std::uint64_t hold) {
+    const auto found = calls_.find(number);
+    if (found == calls_.end() || found->second->hold_number != hold) return;
+    found->second->hold_number = 0;
+    if (found->second->is_cancelled) finish_cancelled(number);
   }
   bool finish_large(std::uint64_t number) {
     const auto found = calls_.find(number);
@@ -134,7 +168,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
 
   task<> answer(call& own, const service::handler& handler) {
     try {
-      send_reply(own, co_await handler(bytes_of(own.arguments)));
+      send_reply(own, co_await handler(bytes_of(own.arguments), own));
     } catch (const exception& thrown) {
       fail(own.number, thrown.error().code(), thrown.what());
     } catch (const std::exception& thrown) {
@@ -147,14 +181,32 @@ class session : public std::enable_shared_from_this<session<Connection>> {
       fail(own.number, EMSGSIZE, "the arguments are longer than server_options::max_arguments");
       co_return end(own);
     }
-    {
-      const buffer arrived = co_await link_->peer().read(there);
-      own.arguments = arrived.text();
+    try {
+      co_await fetch(own, there);
+    } catch (const std::exception& thrown) {
+      fail(own.number, ENOMEM, thrown.what());
+      co_return end(own);
+    }
+    if (own.is_cancelled) {
+      fail(own.number, ECANCELED, {});
+      co_return end(own);
     }
     co_await answer(own, handler);
   }
+  // Takes memory for the arguments when it is the call's turn, and READs them.
+  task<> fetch(call& own, remote_slice there) {
+    own.large_arguments = std::make_unique<argument_line::place>(arguments_, there.size);
+    co_await own.large_arguments->turn();
+    auto reading = link_->peer().read(there);
+    own.is_fetching = true;
+    const buffer arrived = co_await reading;
+    own.is_fetching = false;
+    if (!own.is_cancelled) own.arguments = arrived.text();
+    own.large_arguments->end_read();
+  }
   void end(call& own) {
     own.has_ended = true;
+    own.large_arguments.reset();
     if (!own.was_suspended) return;
     ended_.push_back(own.number);
     clean_up_.start(io_.timers(), io_.now(), [this] { forget_ended(); });
@@ -190,6 +242,8 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   const service& methods_;
   const server_options& options_;
   const std::shared_ptr<link<Connection>> link_;
+  argument_line arguments_;
+  std::uint64_t holds_ = 0;  // that calls have had
   std::unordered_map<std::uint64_t, std::unique_ptr<call>> calls_;
   std::vector<std::uint64_t> ended_;
   verbena::detail::timer clean_up_;
@@ -209,7 +263,11 @@ class basic_server {
   // `where`: the address to listen at, such as "[::]:7471" or "10.0.0.1:0". REQUIRES: io and methods outlive
   // the server. Throws exception.
   basic_server(loop& io, std::string_view where, const service& methods, const server_options& options = {})
-      : io_(io), methods_(methods), options_(options), listener_(io, where, options.connection) {
+      : io_(io),
+        methods_(methods),
+        options_(options),
+        memory_(options.max_all_arguments),
+        listener_(io, where, options.connection) {
     accepting_.emplace(accept());
     start_.suspend(accepting_->handle());
     io_.wake(start_);
@@ -247,7 +305,8 @@ class basic_server {
     for (;;) {
       connection peer = co_await listener_.accept();
       client& added = clients_.emplace_back();
-      added.own = std::make_shared<detail::session<connection>>(io_, methods_, options_, std::move(peer));
+      added.own =
+          std::make_shared<detail::session<connection>>(io_, methods_, options_, memory_, std::move(peer));
       added.work.emplace(serve(std::prev(clients_.end())));
       added.start.suspend(added.work->handle());
       io_.wake(added.start);
@@ -266,6 +325,7 @@ class basic_server {
   loop& io_;
   const service& methods_;
   const server_options options_;
+  detail::argument_memory memory_;
   typename Network::listener listener_;
   std::list<client> clients_;
   std::vector<place> ended_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,15 +42,27 @@ class reply {
   int code_ = 0;
 };
 
+// A call on the server's side, for handlers that start work which goes on without their coroutine.
+class running_call {
+ public:
+  // Keeps the call as one of server_options::max_calls, and keeps its client waiting for the answer, until
+  // the result is destroyed, also if the handler's coroutine is destroyed before. Call it once.
+  virtual std::shared_ptr<void> hold() = 0;
+
+ protected:
+  ~running_call() = default;
+};
+
 // The methods of a server. Fill it before it is served.
 class service {
  public:
-  // Arguments stay valid until the handler's coroutine has ended.
-  using handler = std::function<task<reply>(std::span<const std::byte>)>;
+  // Arguments and the call stay valid until the handler's coroutine has ended.
+  using handler = std::function<task<reply>(std::span<const std::byte>, running_call&)>;
 
   // Adds a method: a function of std::span<const std::byte> or std::string_view that returns task<reply>, or
-  // a reply at once. An exception of the handler fails the call. If the client cancels the call or is gone,
-  // the handler's coroutine is destroyed where it is suspended. REQUIRES: no method has this name
+  // a reply at once. Its second parameter may be a running_call&. An exception of the handler fails the call.
+  // If the client cancels the call or is gone, the handler's coroutine is destroyed where it is suspended.
+  // REQUIRES: no method has this name
   template <method_name Name, class Handler>
   void on(Handler with) {
     add(Name.view(), std::move(with));
@@ -68,24 +81,32 @@ class service {
  private:
   template <class Handler>
   static handler adapted(Handler with) {
-    if constexpr (std::is_invocable_v<Handler&, std::span<const std::byte>>) {
+    using bytes = std::span<const std::byte>;
+    if constexpr (std::is_invocable_v<Handler&, bytes, running_call&>) {
+      return started(std::move(with));
+    } else if constexpr (std::is_invocable_v<Handler&, bytes>) {
       return started(
-          [with = std::move(with)](std::span<const std::byte> arguments) mutable { return with(arguments); });
+          [with = std::move(with)](bytes arguments, running_call&) mutable { return with(arguments); });
+    } else if constexpr (std::is_invocable_v<Handler&, std::string_view, running_call&>) {
+      return started([with = std::move(with)](bytes arguments, running_call& its) mutable {
+        return with(detail::text_of(arguments), its);
+      });
     } else {
       static_assert(std::is_invocable_v<Handler&, std::string_view>);
-      return started([with = std::move(with)](std::span<const std::byte> arguments) mutable {
+      return started([with = std::move(with)](bytes arguments, running_call&) mutable {
         return with(detail::text_of(arguments));
       });
     }
   }
   template <class Handler>
   static handler started(Handler with) {
-    using returned = decltype(with(std::span<const std::byte>()));
+    using returned = decltype(with(std::span<const std::byte>(), std::declval<running_call&>()));
     if constexpr (std::is_same_v<returned, task<reply>>) {
       return with;
     } else {
-      return [with = std::move(with)](std::span<const std::byte> arguments) mutable -> task<reply> {
-        co_return with(arguments);
+      return [with = std::move(with)](std::span<const std::byte> arguments,
+                                      running_call& its) mutable -> task<reply> {
+        co_return with(arguments, its);
       };
     }
   }

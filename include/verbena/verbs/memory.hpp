@@ -63,14 +63,25 @@ class slice {
     return {reinterpret_cast<std::uintptr_t>(data()), static_cast<std::uint32_t>(size()), lkey_};
   }
 
-  // REQUIRES for the parts: they are within the slice
-  slice first(std::size_t count) const { return {memory_.first(count), lkey_}; }
-  slice last(std::size_t count) const { return {memory_.last(count), lkey_}; }
+  // Parts of the slice. Throw exception with ERANGE if they are not within it.
+  slice first(std::size_t count) const {
+    if (count > size()) throw_range();
+    return {memory_.first(count), lkey_};
+  }
+  slice last(std::size_t count) const {
+    if (count > size()) throw_range();
+    return {memory_.last(count), lkey_};
+  }
   slice part(std::size_t offset, std::size_t count = std::dynamic_extent) const {
+    if (offset > size() || (count != std::dynamic_extent && count > size() - offset)) throw_range();
     return {memory_.subspan(offset, count), lkey_};
   }
 
  private:
+  [[noreturn, gnu::cold, gnu::noinline]] static void throw_range() {
+    throw exception(error("take a part of a slice", ERANGE));
+  }
+
   std::span<std::byte> memory_;
   std::uint32_t lkey_ = 0;
 };
