@@ -72,7 +72,8 @@ class service {
       return started(
           [with = std::move(with)](std::span<const std::byte> arguments) mutable { return with(arguments); });
     } else {
-      static_assert(std::is_invocable_v<Handler&, std::string_view>);
+      static_assert(std::is_invocable_v<Handler&, std::string_view>,
+                    "a handler takes a std::string_view or a std::span<const std::byte>");
       return started([with = std::move(with)](std::span<const std::byte> arguments) mutable {
         return with(detail::text_of(arguments));
       });
