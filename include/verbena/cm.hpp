@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Verbena's C++ API needs C++20: compile with -std=c++20"
+#endif
+
 #include <algorithm>
 #include <cerrno>
 #include <coroutine>
@@ -140,7 +144,8 @@ class shared {
   verbena::remote<T> remote() const { return {memory_.remote().first(sizeof(T))}; }
 
  private:
-  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(std::is_trivially_copyable_v<T>,
+                "peers see the bytes of a T: it has to be trivially copyable");
   region memory_;
 };
 
@@ -186,8 +191,8 @@ class connection {
     return send(std::as_bytes(std::span(&value, 1)));
   }
 
-  // Returns the next message. Returns an empty buffer, which is false, when the peer has disconnected. A loop
-  // should keep the buffer: GCC 12 miscompiles `while (co_await c.receive())` without a declaration.
+  // Returns the next message. Returns an empty buffer, which is false, when the peer has disconnected, also
+  // if its program was killed.
   task<buffer> receive() {
     const detail::state_handle kept = state_;
     const auto is_ready = [&] { return kept->has_message() || kept->is_at_end(); };
@@ -218,9 +223,12 @@ class connection {
   // Lets the peer reach an object of the program, which must live longer than the result.
   template <class T>
   shared<T> share(T& object) {
-    return shared<T>(state_->domain()
-                         .register_memory(std::as_writable_bytes(std::span(&object, 1)), detail::kAllAccess)
-                         .value());
+    return register_object(object, detail::kAllAccess);
+  }
+  // Likewise with these rights only. An integer would be taken for a size: put it into a struct.
+  template <class T>
+  requires(!std::is_integral_v<T>) shared<T> share(T& object, access rights) {
+    return register_object(object, rights);
   }
   // Makes memory that the peer may reach by its region::remote(), with these rights.
   region share(std::size_t size, access rights) { return state_->domain().allocate(size, rights).value(); }
@@ -272,6 +280,11 @@ class connection {
       "the message is longer than the peer's connection_options::message_size";
 
   template <class T>
+  shared<T> register_object(T& object, access rights) {
+    return shared<T>(
+        state_->domain().register_memory(std::as_writable_bytes(std::span(&object, 1)), rights).value());
+  }
+  template <class T>
   pending<T> begin(detail::operation& one, std::optional<error> failure = std::nullopt) {
     pending<T> begun(state_, one);
     if (failure) {
@@ -314,8 +327,8 @@ inline task<connection> connect(loop& io, std::string where, connection_options 
   state->connect(found->ai_addr);
   co_await detail::wait_in(state->opening, [&] { return !state->is_opening(); });
   if (!state->is_open()) {
-    throw exception(
-        state->failure().value_or(error("connect", ECONNRESET, where, "the peer has disconnected")));
+    const error unknown("connect", ECONNRESET, {}, "the peer has disconnected");
+    throw exception(state->failure().value_or(unknown).about(where));
   }
   co_return made;
 }
@@ -353,7 +366,10 @@ class listener {
         : io(where), options(wanted), id(where.service<detail::cm_service>(), *this) {
       const detail::addresses found = detail::look_up(address, true);
       if (rdma_bind_addr(id.get(), found->ai_addr) != 0 || rdma_listen(id.get(), kBacklog) != 0)
-        throw exception(error("listen at", errno, address));
+        throw exception(error("listen at", errno, address,
+                              errno == EADDRINUSE || errno == EADDRNOTAVAIL
+                                  ? "the port is in use, or no adapter has this address"
+                                  : nullptr));
     }
     ~core() override { *is_there = false; }
 

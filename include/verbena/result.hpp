@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Verbena's C++ API needs C++20: compile with -std=c++20"
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -23,10 +27,11 @@ namespace verbena {
 class error {
  public:
   // A call that failed with this errno. `tried`: a string literal such as "create a completion queue".
-  // `subject`: the object's name, of which the first 47 bytes are kept. `hint`: a string literal, or nullptr.
+  // `subject`: the object's name, of which up to 95 bytes are kept: a longer one
+  // ends in "…". `hint`: a string literal, or nullptr.
   error(const char* tried, int code, std::string_view subject = {}, const char* hint = nullptr)
       : tried_(tried), hint_(hint), code_(code) {
-    std::copy_n(subject.begin(), std::min(subject.size(), subject_.size() - 1), subject_.begin());
+    name(subject);
   }
   // A work request that ended with this status. `tried`: its operation, such as "SEND".
   error(const char* tried, ibv_wc_status status, std::uint32_t qp_num, std::uint32_t vendor = 0)
@@ -50,6 +55,13 @@ class error {
     return copy;
   }
 
+  // The same with this subject, unless it has one.
+  error about(std::string_view subject) const {
+    error copy = *this;
+    if (copy.subject().empty()) copy.name(subject);
+    return copy;
+  }
+
   // How to mend it, or nullptr.
   const char* hint() const { return is_completion() ? hint_for(status_) : hint_; }
   // A sentence, such as "SEND on QP 0x1234: RNR retry counter exceeded (13): the peer has posted no receive".
@@ -70,6 +82,18 @@ class error {
   }
 
  private:
+  static constexpr std::string_view kCut = "\u2026";
+
+  void name(std::string_view subject) {
+    if (subject.size() < subject_.size()) {
+      *std::copy(subject.begin(), subject.end(), subject_.begin()) = 0;
+      return;
+    }
+    std::size_t kept = subject_.size() - 1 - kCut.size();
+    while (kept > 0 && (subject[kept] & 0xc0) == 0x80) --kept;  // inside a character of UTF-8
+    std::copy_n(subject.begin(), kept, subject_.begin());
+    *std::copy(kCut.begin(), kCut.end(), subject_.begin() + static_cast<std::ptrdiff_t>(kept)) = 0;
+  }
   static const char* hint_for(ibv_wc_status status) {
     switch (status) {
       case IBV_WC_RNR_RETRY_EXC_ERR:
@@ -98,7 +122,7 @@ class error {
   std::uint32_t qp_num_ = 0;
   std::uint32_t vendor_ = 0;
   std::size_t position_ = 0;
-  std::array<char, 48> subject_{};
+  std::array<char, 96> subject_{};
 };
 
 // Thrown by result::value().

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Verbena's C++ API needs C++20: compile with -std=c++20"
+#endif
+
 #include <verbena/result.hpp>
 #include <verbena/verbs/completion.hpp>
 #include <verbena/verbs/device.hpp>

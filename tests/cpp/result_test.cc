@@ -24,9 +24,16 @@ TEST(Error, OfACompletionNamesTheQueuePairAndTheRemedy) {
   EXPECT_EQ(one.status(), IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
-TEST(Error, CutsLongSubjects) {
-  const error one("open", ENODEV, std::string(100, 'x'));
-  EXPECT_EQ(one.subject(), std::string(47, 'x'));
+TEST(Error, ShowsWhereItCutsLongSubjects) {
+  EXPECT_EQ(error("open", ENODEV, std::string(95, 'x')).subject(), std::string(95, 'x'));
+  EXPECT_EQ(error("open", ENODEV, std::string(96, 'x')).subject(), std::string(92, 'x') + "\u2026");
+  const std::string accents = std::string(91, 'x') + "\u00e9 and more";  // of two bytes: the 92nd and 93rd
+  EXPECT_EQ(error("open", ENODEV, accents).subject(), std::string(91, 'x') + "\u2026");
+}
+
+TEST(Error, TakesASubjectLaterUnlessItHasOne) {
+  EXPECT_EQ(error("connect", ECONNREFUSED).about("10.0.0.1:7471").subject(), "10.0.0.1:7471");
+  EXPECT_EQ(error("look up", EINVAL, "nonsense").about("10.0.0.1:7471").subject(), "nonsense");
 }
 
 TEST(Result, HoldsAValueOrAnError) {

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """tutorial_test.py BUILD: the tutorial's programs compile against the installed API without warnings, and its commands print what
 the page shows. Each block begins with the name of its file; a command that ends with & runs on, and prints its lines at first.
-Needs root for a network namespace."""
+`kill -INT %1` interrupts it, and shows the lines of its end. Needs root for a network namespace."""
 
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,11 @@ class Tutorial(unittest.TestCase):
         return subprocess.Popen(["bash", "-o", "pipefail", "-c", command.removesuffix("&")], cwd=self.top, env=self.environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
+    def interrupt(self, process):
+        process.send_signal(signal.SIGINT)
+        text = process.communicate(timeout=120)[0]
+        return process.returncode, text.splitlines()
+
     def run_block(self, block):
         running = []
         try:
@@ -62,6 +68,9 @@ class Tutorial(unittest.TestCase):
                 if not IS_IN_NAMESPACE and not command.startswith("g++"):
                     continue
                 with self.subTest(command):
+                    if command == "kill -INT %1":
+                        self.assertEqual(self.interrupt(running.pop(0)), (0, lines))
+                        continue
                     process = self.start(command)
                     if command.endswith("&"):
                         running.append(process)

@@ -165,8 +165,9 @@ task<std::vector<decltype(detail::taken(std::declval<task<T>>()))>> when_all(std
 
 // Runs the task for at most this time. Then destroys it where it is suspended, and throws exception with
 // ETIMEDOUT. Operations on its way are abandoned: connections stay open, and their buffers stay alive.
+// `tried`: a string literal, the beginning of the exception's sentence.
 template <class T>
-task<T> within(loop& io, duration time, task<T> work) {
+task<T> within(loop& io, duration time, task<T> work, const char* tried = "wait for a task") {
   bool has_ended = false;
   {
     const detail::join_part part = detail::part_of(work);
@@ -174,7 +175,7 @@ task<T> within(loop& io, duration time, task<T> work) {
   }
   if (!has_ended) {
     const task<T> cancelled = std::move(work);
-    throw exception(error("wait for a task", ETIMEDOUT, {}, "the deadline has passed"));
+    throw exception(error(tried, ETIMEDOUT, {}, "the deadline has passed"));
   }
   co_return work.take();
 }

@@ -313,7 +313,9 @@ class connection_state final : public cm_handler {
     add_reference();  // of the handshake, until it has ended
     is_shaking_hands_ = true;
     deadline_.start(io_.timers(), io_.now() + options_.deadline, [this] {
-      fail(error("connect", ETIMEDOUT, {}, "the peer does not answer: is its address right?"));
+      fail(error(
+          "connect", ETIMEDOUT, {},
+          "the peer does not answer: is its address right, or is it busy? See connection_options::deadline"));
     });
   }
   void meet(const cm_event& event) { credits_.meet(hello::decoded(event.private_data())); }

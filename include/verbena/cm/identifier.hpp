@@ -54,7 +54,8 @@ class cm_service final : public event_source {
  public:
   explicit cm_service(loop& io) : io_(io), channel_(rdma_create_event_channel()) {
     if (channel_ == nullptr)
-      throw exception(error("make an event channel", errno, {}, "is there an RDMA device? See ibv_devices"));
+      throw exception(error("make an event channel", errno, {},
+                            "there is no RDMA device: `verbena run PROGRAM` gives it one"));
     ::fcntl(fd(), F_SETFL, ::fcntl(fd(), F_GETFL) | O_NONBLOCK);
     io_.add(*this);
   }

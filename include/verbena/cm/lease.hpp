@@ -17,7 +17,8 @@ namespace verbena {
 // sends it to the peer (connection::send_value()).
 template <class T>
 struct remote {
-  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(std::is_trivially_copyable_v<T>,
+                "peers see the bytes of a T: it has to be trivially copyable");
   remote_slice memory;
 
   // A member of the object, such as r.member(&counter::hits).
@@ -75,7 +76,10 @@ class buffer {
     if (owner_ != nullptr) owner_->give_back(memory_);
   }
 
-  explicit operator bool() const { return owner_ != nullptr; }
+  // Whether there is memory: the buffer of a message is false after the last one. Keep the buffer in a
+  // variable to ask: GCC 12 miscompiles `while (co_await c.receive())`, so a temporary has no answer.
+  explicit operator bool() const& { return owner_ != nullptr; }
+  explicit operator bool() const&& = delete;  // write: while (const buffer m = co_await c.receive())
   std::span<std::byte> bytes() const { return memory_.bytes().first(size_); }
   std::byte* data() const { return memory_.data(); }
   std::size_t size() const { return size_; }
@@ -95,7 +99,8 @@ class buffer {
 template <class T>
 class lease {
  public:
-  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 64);
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 64,
+                "a T arrives as bytes: it has to be trivially copyable, and aligned to 64 bytes at most");
   lease() = default;
   explicit lease(buffer memory) : memory_(std::move(memory)) {}
 

@@ -228,9 +228,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
       case kind::reply:
         return answered(one, [&](call& its) { its.result = text_of(one.payload); });
       case kind::failure:
-        return answered(one, [&](call& its) {
-          its.failure = error("call", one.code, text_of(one.payload), "the server says so");
-        });
+        return refused(one);
       case kind::large_reply:
         return fetch(one, from);
       default:
@@ -245,11 +243,32 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     settle(*its, fill);
     return true;
   }
-  template <class Fill>
-  void settle(call& its, Fill fill) {
+  // The server has refused or failed a call. One that stops refuses all: its successor may take them.
+  bool refused(const record& one) {
+    call* const its = find(one.call);
+    if (its == nullptr) return false;
+    const bool may_repeat = one.code == ESHUTDOWN && is_leaving_ && its->is_idempotent && !its->is_done;
+    if (may_repeat && !is_closed_) {
+      take_back(*its);
+      queue_.push_back(its);
+      return true;
+    }
+    settle(*its, [&](call& failed) {
+      const std::string_view why = text_of(one.payload);
+      failed.failure = why.empty() ? error("call", one.code, {}, "the server says so")
+                                   : error("the server says:", one.code, why);
+    });
+    return true;
+  }
+  // The server does not have the call any more.
+  void take_back(call& its) {
     its.is_sent = its.is_fetching = false;
     its.large.reset();
     --under_way_;
+  }
+  template <class Fill>
+  void settle(call& its, Fill fill) {
+    take_back(its);
     if (!its.is_done) {
       fill(its);
       finish(its, its.failure);

@@ -286,6 +286,7 @@ class basic_server {
 
   // Accepts no further clients and calls, lets the running calls end, and disconnects.
   task<> stop() {
+    start_.unlink();  // the loop may not have begun accept() yet
     accepting_.reset();
     for (const client& each : clients_) each.own->stop();
     while (!clients_.empty())

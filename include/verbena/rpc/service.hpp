@@ -92,7 +92,9 @@ class service {
         return with(detail::text_of(arguments), its);
       });
     } else {
-      static_assert(std::is_invocable_v<Handler&, std::string_view>);
+      static_assert(std::is_invocable_v<Handler&, std::string_view>,
+                    "a handler takes a std::string_view or a std::span<const std::byte>, and a running_call& "
+                    "if it likes");
       return started([with = std::move(with)](bytes arguments, running_call&) mutable {
         return with(detail::text_of(arguments));
       });
