@@ -143,7 +143,7 @@ bool UserTurns::try_for(uid_t user, const std::function<void()>& call) {
   call();
   const TimePoint now = clock_();
   end(user, begun, now, blameless_);
-  // Of a piece around the call, this time is noted already, or is not its user's.
+  // A piece around the call does not count this time again: it is noted already, or is another user's.
   blameless_ = blameless_before;
   (ActingFor::user() == user ? blameless_ : elsewhere_) += now - before;
   return true;

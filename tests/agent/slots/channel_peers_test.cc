@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 class ChannelPeersTest : public ::testing::Test {
  protected:
-  // The slots that are to be told of the end.
+  // Returns the slots that must be told of the end.
   std::vector<uint32_t> end(uint32_t slot) {
     std::vector<uint32_t> told;
     peers.end(slot, [&](uint32_t peer) { told.push_back(peer); });
