@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -96,6 +97,13 @@ constexpr Column kBandwidthColumns[] = {{"average", "bandwidth [MiB/s]", 1},
                                         {"million_messages_per_second", "million messages/s", 4},
                                         {"processor_usec_per_message", "processor [usec]", 3}};
 
+// A row without messages has no figures.
+std::string cell(const ordered_json& row, const Column& column) {
+  const double figure = figure_of(row, column.field);
+  if (!std::isfinite(figure) || row.at("iterations").get<std::uint64_t>() == 0) return "<td>–</td>";
+  return verbena::format("<td>{:.{}f}</td>", figure, column.digits);
+}
+
 std::string table(const ordered_json& report, std::span<const Column> columns) {
   const ordered_json& rows = report.at("results");
   std::string text =
@@ -109,8 +117,7 @@ std::string table(const ordered_json& report, std::span<const Column> columns) {
                             size_text(row.at("bytes").get<std::uint64_t>()),
                             row.at("iterations").get<std::uint64_t>());
     for (const Column& each : columns) {
-      if (row.contains(each.field))
-        text += verbena::format("<td>{:.{}f}</td>", figure_of(row, each.field), each.digits);
+      if (row.contains(each.field)) text += cell(row, each);
     }
     text += "</tr>\n";
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -45,23 +46,34 @@ TEST(PerfSuite, NamesTheRouteBetweenTwoEnds) {
   EXPECT_EQ(route_between(own, peer), "wire");
 }
 
-TEST(PerfSuite, EscapesTextsOfThePeerInItsPage) {
+// A suite with one latency test and one bandwidth test of two sizes. All messages of the second were lost.
+nlohmann::ordered_json suite_between(const nlohmann::json& client, const nlohmann::json& server) {
   nlohmann::ordered_json row = {{"bytes", 2U}, {"iterations", 9U}, {"average", 1.0},
                                 {"p50", 1.0},  {"p99.9", 2.0},     {"million_messages_per_second", 1.0}};
   nlohmann::ordered_json bigger = row;
   bigger["bytes"] = 4U;
-  bigger["average"] = nullptr;  // of a test whose messages were all lost
+  bigger["iterations"] = 0U;
+  bigger["average"] = std::numeric_limits<double>::infinity();
   row["histogram"] = {{1.0, 9U}};
-  const nlohmann::ordered_json suite = {
-      {"date", "today"},
-      {"seconds", 1},
-      {"route", "wire"},
-      {"client", end_named("a")},
-      {"server", end_named("</script><b>")},
-      {"tests",
-       {{{"test", "ib_send_lat"}, {"connection", "RC"}, {"results", {row, bigger}}},
-        {{"test", "ib_send_bw"}, {"connection", "RC"}, {"results", {row, bigger}}}}}};
-  const std::string page = suite_page(suite);
+  return {{"date", "today"},
+          {"seconds", 1},
+          {"route", "wire"},
+          {"client", client},
+          {"server", server},
+          {"tests",
+           {{{"test", "ib_send_lat"}, {"connection", "RC"}, {"results", {row, bigger}}},
+            {{"test", "ib_send_bw"}, {"connection", "RC"}, {"results", {row, bigger}}}}}};
+}
+
+TEST(PerfSuite, ShowsNoFiguresOfLostMessages) {
+  const std::string page = suite_page(suite_between(end_named("a"), end_named("b")));
+  EXPECT_EQ(page.find("inf<"), page.npos);
+  EXPECT_NE(page.find("<td>0</td><td>–</td>"), page.npos);
+  EXPECT_NE(page.find("<td>9</td><td>1.00</td>"), page.npos);
+}
+
+TEST(PerfSuite, EscapesTextsOfThePeerInItsPage) {
+  const std::string page = suite_page(suite_between(end_named("a"), end_named("</script><b>")));
   EXPECT_EQ(page.find("<b>"), page.npos);
   EXPECT_NE(page.find("&lt;/script&gt;&lt;b&gt;"), page.npos);
   EXPECT_NE(page.find("\\u003c/script>"), page.npos) << "the embedded JSON cannot end its element";
