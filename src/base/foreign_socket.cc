@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include <pthread.h>
@@ -22,7 +23,7 @@ namespace {
 constexpr size_t kStack = 256 << 10;
 
 // No locks and no allocation, so that this is consistent at any moment of a fork() or an exit. An entry is a
-// descriptor plus 1; 0 is free.
+// descriptor plus 1, negative if it is a socket to be shut down first; 0 is free.
 std::array<std::atomic<int>, kMaxDiscarded> places{};
 std::atomic<bool> at_work{false};
 
@@ -30,10 +31,10 @@ std::atomic<bool> at_work{false};
 // its own thread.
 [[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, [] { at_work = false; });
 
-bool put(int fd) {
+bool put(int entry) {
   for (auto& place : places) {
     int free = 0;
-    if (place.compare_exchange_strong(free, fd + 1)) return true;
+    if (place.compare_exchange_strong(free, entry)) return true;
   }
   return false;
 }
@@ -44,7 +45,9 @@ bool is_anything_there() {
 
 void close_all() {
   for (auto& place : places) {
-    if (const int fd = place.exchange(0) - 1; fd >= 0) ::close(fd);
+    const int entry = place.exchange(0);
+    if (entry < 0) ::shutdown(-entry - 1, SHUT_RDWR);
+    if (entry != 0) ::close(std::abs(entry) - 1);
   }
 }
 
@@ -96,14 +99,25 @@ void read_control(msghdr& header, ForeignMessage& message) {
 
 }  // namespace
 
-void discard(UniqueFd fd) {
-  if (!fd) return;
-  if (!put(fd.release())) {
+namespace {
+
+void enqueue(int entry) {
+  if (!put(entry)) {
     return log_warning("other processes have sent more descriptors than can be closed: one stays open");
   }
   if (at_work.exchange(true)) return;
   // If no thread can be started, the descriptor waits for the next call.
   if (!start_detached_thread(work, nullptr, kStack)) at_work = false;
+}
+
+}  // namespace
+
+void discard(UniqueFd fd) {
+  if (fd) enqueue(fd.release() + 1);
+}
+
+void discard_socket(UniqueFd socket) {
+  if (socket) enqueue(-(socket.release() + 1));
 }
 
 size_t discarding() {
@@ -141,6 +155,10 @@ void ForeignSocket::drop() const {
 
 void ForeignSocket::hang_up() {
   discard(part());
+}
+
+void ForeignSocket::hang_up_later() {
+  if (socket_.settle()) discard_socket(socket_.take());
 }
 
 UniqueFd ForeignSocket::part() {

@@ -27,6 +27,10 @@ inline constexpr size_t kMaxDiscarded = 1024;
 // Thread-safe. Never blocks; no cancellation point.
 void discard(UniqueFd fd);
 
+// Shuts a socket down and closes it, like discard(). shutdown(2), and the removal of messages by close(2),
+// wake all watches of the peer's end, so they take as long as the peer likes (epoll(7)).
+void discard_socket(UniqueFd socket);
+
 // Returns the number of descriptors that wait to be closed, without the one that is being closed. Waiting
 // descriptors still count against RLIMIT_NOFILE. Thread-safe.
 size_t discarding();
@@ -108,6 +112,9 @@ class ForeignSocket {
   // Shuts the connection down and closes the socket without blocking. The peer sees the end even if a child
   // process has a copy of the descriptor.
   void hang_up();
+  // Like hang_up(), but on the thread of discard(): the calls may take long (discard_socket()). For sockets
+  // of other users.
+  void hang_up_later();
   // Shuts the connection down and removes up to `most` messages without descriptors. Returns false if more
   // may be left: a peer's buffer has room for thousands where net.core.wmem_max is large. Then part() would
   // not remove all of them either.

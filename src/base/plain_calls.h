@@ -60,9 +60,7 @@ inline int plain_epoll_ctl(int set, int operation, int fd, epoll_event* event) {
 class PollEntry {
  public:
   PollEntry() = default;
-  ~PollEntry() {
-    if (set_ >= 0) plain_epoll_ctl(set_, EPOLL_CTL_DEL, fd_, nullptr);
-  }
+  ~PollEntry() { leave(); }
   PollEntry(const PollEntry&) = delete;
   PollEntry& operator=(const PollEntry&) = delete;
 
@@ -76,6 +74,11 @@ class PollEntry {
     set_ = set;
     fd_ = fd;
     return true;
+  }
+  // Leaves the set. Called before another thread may close the descriptor.
+  void leave() {
+    if (set_ >= 0) plain_epoll_ctl(set_, EPOLL_CTL_DEL, fd_, nullptr);
+    set_ = -1;
   }
   // For a child after fork(), where the set is shared with the parent: makes the destructor leave the set as
   // it is.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
+#include <utility>
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/foreign_socket.h"
@@ -23,8 +25,21 @@ TEST(Discard, Closes) {
   EXPECT_TRUE(becomes_true([&] { return one.is_closed(); }));
 }
 
+// A copy of the descriptor may be in a child.
+TEST(Discard, ShutsASocketDown) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  const UniqueFd copy(::dup(ours.get()));
+  discard_socket(std::move(ours));
+  char byte;
+  EXPECT_TRUE(becomes_true([&] { return ::recv(theirs.get(), &byte, 1, 0) == 0; }));
+}
+
 TEST(Discard, NothingIsNothingToDo) {
   discard(UniqueFd());
+  discard_socket(UniqueFd());
 }
 
 TEST(Discard, NobodyWaitsForWhatTakesLong) {

@@ -32,6 +32,8 @@ constexpr Duration kPatience = std::chrono::milliseconds(20);
 constexpr Duration kAskTimeout = std::chrono::seconds(1);
 // After a refusal. The process at the slot may be another by then.
 constexpr Duration kRefusalLasts = std::chrono::seconds(1);
+// Guests of one user other than ours.
+constexpr ptrdiff_t kMaxGuestsOfUser = 16;
 // While nobody sleeps no bell is rung, but lines are offered, and end.
 constexpr uint32_t kRoundsPerLook = 1024;
 // Packets read from a line in one round. Acknowledgements go out between rounds: a sender with 128 requests
@@ -163,9 +165,17 @@ bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
 // Whether there may be a channel: the program wants it, or there is a place for a guest.
 bool LocalPeers::admit(LocalPeer& peer) {
   if (peer.is_wanted || peer.is_guest) return true;
-  if (!guests_.take()) return false;
+  if (!has_place_for(peer.user) || !guests_.take()) return false;
   if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
   return peer.is_guest = true;
+}
+
+// Each guest's socket costs a call when its process rings. 0: root, or an old agent does not say.
+bool LocalPeers::has_place_for(uid_t user) const {
+  if (user == 0 || user == ::geteuid()) return true;
+  const auto guests = std::ranges::count_if(
+      peers_, [&](const auto& peer) { return peer != nullptr && peer->is_guest && peer->user == user; });
+  return guests < kMaxGuestsOfUser;
 }
 
 // Gives back the place of a guest that needs none any more.
@@ -344,17 +354,19 @@ void LocalPeers::connect(control::SlotChannel news) {
       return;
     }
     if (news.asked) {
-      take_asked(*peer, std::move(socket), news.error);
+      take_asked(*peer, socket, news.error);
     } else if (socket) {
-      take_invitation(*peer, std::move(socket));
+      take_invitation(*peer, socket);
     }
   });
+  // Not inside exclusively(), and not on this thread, which others wait for.
+  socket.hang_up_later();
   tell_waiters();
 }
 
 void LocalPeers::end_lines(LocalPeer& peer) {
   if (peer.slot() == shard_.slot()) return;
-  peer.put_off.hang_up();
+  peer.put_off.hang_up_later();
   peer.is_asking = false;
   if (!peer.has_line()) return;
   for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
@@ -368,11 +380,11 @@ void LocalPeers::end_lines(LocalPeer& peer) {
 void LocalPeers::avoid(LocalPeer& peer, TimePoint until) {
   peer.asked_until = TimePoint::min();
   peer.is_asking = false;
-  peer.put_off.hang_up();
+  peer.put_off.hang_up_later();
   peer.refused_until = std::max(peer.refused_until, until);
 }
 
-void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
+void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket& socket, int error) {
   peer.asked_until = TimePoint::min();
   peer.refusal = 0;
   if (error != EAGAIN) peer.questions = 0;
@@ -395,7 +407,7 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket socket, int error) {
 
 // Both may have asked at once, and a channel is enough for two: it is the lower slot's. That of the other
 // waits, in case that ours comes to nothing.
-void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket socket) {
+void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket& socket) {
   if (peer.is_asking && shard_.slot() < peer.slot()) {
     peer.put_off = std::move(socket);
   } else if (admit(peer)) {
@@ -420,6 +432,7 @@ bool LocalPeers::question_came_to_nothing(LocalPeer& peer) {
 // A process that comes with another line has given up its first; what it wrote there came before.
 void LocalPeers::set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line) {
   if (!watch(*line)) return;
+  line->count_in(peer.costs);
   if (LocalLine* const before = peer.line(side); before != nullptr && before->has_lanes()) {
     read({&peer, before}, shm::kEntries);
   }
@@ -545,7 +558,7 @@ void LocalPeers::lines_changed() {
     if (peer->is_open()) peer->kept_waiting = false;
     if (const LocalLine* const own = peer->line(LocalPeer::kAskedByUs); own != nullptr && own->is_open()) {
       peer->is_asking = false;
-      peer->put_off.hang_up();
+      peer->put_off.hang_up_later();
     }
     for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
       LocalLine* const line = peer->line(side);
@@ -743,6 +756,7 @@ bool LocalPeers::listen(bool on) {
   for (const Source& source : sources_) {
     if (on) {
       if (source.line->reader().give_back()) source.line->ring();
+      source.line->expect_ring();
       is_something_there |= !source.line->reader().lane().sleep();
     } else {
       source.line->reader().lane().wake();

@@ -144,6 +144,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool is_awaited(LocalPeer& peer);
   bool ask(LocalPeer& peer, TimePoint now);
   bool admit(LocalPeer& peer);
+  bool has_place_for(uid_t user) const;
   void dismiss(LocalPeer& peer, TimePoint now);
   bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
   LocalPeer* peer_at(uint32_t slot);
@@ -151,8 +152,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void loop(LocalPeer& peer);
   void end_lines(LocalPeer& peer);
   void avoid(LocalPeer& peer, TimePoint until);
-  void take_asked(LocalPeer& peer, ForeignSocket socket, int error);
-  void take_invitation(LocalPeer& peer, ForeignSocket socket);
+  void take_asked(LocalPeer& peer, ForeignSocket& socket, int error);
+  void take_invitation(LocalPeer& peer, ForeignSocket& socket);
   void accept(LocalPeer& peer, ForeignSocket socket);
   bool question_came_to_nothing(LocalPeer& peer);
   bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);

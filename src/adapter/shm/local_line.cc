@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 
 #include "adapter/net/udp/system_calls.h"
@@ -133,6 +134,9 @@ LocalLine::~LocalLine() {
   reader_.reset();
   peer_memory_.reset();
   if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
+  if (!is_foreign()) return;
+  entry_.leave();
+  socket_.hang_up_later();
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
@@ -187,9 +191,10 @@ bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) cons
 }
 
 bool LocalLine::send(ConstBytes message, std::span<const int> files) {
-  const bool sent = try_to_send(message, files);
+  bool sent = false;
+  measure([&] { sent = try_to_send(message, files); });
   if (!sent) state_ = State::kLost;
-  return sent;
+  return state_ != State::kLost;
 }
 
 // A ring that finds the socket full is not needed: others lie there unheard. And who finds its bell silenced
@@ -205,16 +210,16 @@ void LocalLine::ring() {
 
 template <class Calls>
 void LocalLine::measure(const Calls& calls) {
-  if (is_ours_ || own_end_) return calls();
+  if (!is_foreign()) return calls();
   const TimePoint before = MonotonicClock::now();
-  const bool by_processor = costs_.is_suspect(before);
+  const bool by_processor = costs_->is_suspect(before);
   const TimePoint begun = by_processor ? ProcessorClock::now() : before;
   calls();
   const TimePoint now = MonotonicClock::now();
   const Duration duration = (by_processor ? ProcessorClock::now() : now) - begun;
-  if (is_ours_ || state_ == State::kLost || !costs_.note(duration, by_processor, now)) return;
-  log_warning("a channel to another process is given up: calls on its socket take {} ms each",
-              duration / std::chrono::milliseconds(1));
+  if (!is_foreign() || !costs_->note(duration, by_processor, now)) return;
+  log_warning("channels to another process are given up: calls on its sockets take {} us each",
+              duration / std::chrono::microseconds(1));
   was_slow_ = true;
   lose();
 }
@@ -313,7 +318,7 @@ bool LocalLine::may_bring_file() const {
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
-  if (bytes.size() == kRingBytes) return !message.file;
+  if (bytes.size() == kRingBytes) return !message.file && take_ring();
   Handshake said;
   if (bytes.size() < sizeof said) return false;
   std::memcpy(&said, bytes.data(), sizeof said);
@@ -373,7 +378,9 @@ bool LocalLine::say_of_group(const GroupKey& group, bool asks) {
   if (state_ != State::kOpen || !sends_copies_) return false;
   const GroupMessage message{handshake(asks ? HandshakeType::kAskForGroup : HandshakeType::kDeclineGroup),
                              group.group.bytes, group.interface_index};
-  return try_to_send(std::as_bytes(std::span(&message, 1)));
+  bool sent = false;
+  measure([&] { sent = try_to_send(std::as_bytes(std::span(&message, 1))); });
+  return sent;
 }
 
 bool LocalLine::hear_of_group(ConstBytes message, bool asks) {
@@ -469,9 +476,21 @@ void LocalLine::abandon() {
   peer_memory_.reset();
 }
 
+// A process of another user can ring without end, and each ring costs a call. Another process of our user
+// could stop us anyway.
+bool LocalLine::take_ring() {
+  if (!is_foreign()) return true;
+  return state_ == State::kOpen && --rings_left_ >= 0;
+}
+
 void LocalLine::lose() {
   state_ = State::kLost;
-  if (socket_.is_ours()) ::shutdown(socket_.get(), SHUT_RDWR);
+  if (!socket_.is_ours()) return;
+  if (is_foreign()) {
+    if (UniqueFd copy(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 3)); copy)
+      return discard_socket(std::move(copy));
+  }
+  ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 }  // namespace verbena::engine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -56,8 +57,13 @@ class LocalLine {
   // From now on this epoll set tells when read_socket() has something to do, its data a LocalLine*. It must
   // outlive the line, or be forgotten by abandon(). False: that cannot be.
   bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
-  // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one.
+  // Counts long calls on the socket in these costs, which outlive the line.
+  void count_in(CallCosts& costs) { costs_ = &costs; }
+  // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one. Loses the
+  // line if the other has rung much more often than it was asked to.
   void read_socket();
+  // Notes that the other is asked to ring once: the reader is about to sleep, or the writer waits for room.
+  void expect_ring() { rings_left_ = std::min(rings_left_ + 1, kSpareRings); }
   // Wakes the other, who sleeps. Loses the line if that, or reading the socket, takes long again and again.
   void ring();
   // It is of no use any more. The socket tells of it, to us as well.
@@ -110,7 +116,9 @@ class LocalLine {
   // stop us anyway, so calls for it are not measured.
   template <class Calls>
   void measure(const Calls& calls);
+  bool is_foreign() const { return !is_ours_ && !own_end_; }
   void read_messages();
+  bool take_ring();
   bool take(ConstBytes bytes, ForeignMessage& message);
   bool take_offer(int file);
   bool take_acceptance();
@@ -139,7 +147,12 @@ class LocalLine {
   State state_;
   bool was_open_ = false;
   bool was_slow_ = false;
-  CallCosts costs_;
+  CallCosts own_costs_;
+  CallCosts* costs_ = &own_costs_;
+  // Rings of another user's process that are taken for needed. A process rings once when it is asked to, so
+  // nearly all are spare.
+  static constexpr int kSpareRings = 64;
+  int rings_left_ = kSpareRings;
   OwnBoard* const board_;
   const Bell* const bell_;  // ours
   std::optional<Bell> their_bell_;

@@ -230,7 +230,9 @@ bool LocalPeer::has_room() {
 }
 
 bool LocalPeer::wait_for_room() {
-  return sends_by_ != nullptr && sends_by_->writer().wait_for_room();
+  if (sends_by_ == nullptr) return false;
+  sends_by_->expect_ring();
+  return sends_by_->writer().wait_for_room();
 }
 
 }  // namespace verbena::engine

@@ -40,11 +40,12 @@ class ChannelPeers {
       return true;
     });
   }
+  // Returns whether the holder of the slot has not been told of some end.
+  bool must_hear(uint32_t slot) const { return untold_[slot].any(); }
   // Calls tell(ended) for each slot whose end the holder of `slot` has not been told of, until it returns
   // false.
   template <class Tell>
   void tell(uint32_t slot, Tell tell) {
-    if (untold_[slot].none()) return;
     for_each(untold_[slot], [&](uint32_t ended) {
       if (!tell(ended)) return false;
       untold_[slot].reset(ended);

@@ -86,6 +86,7 @@ void ChannelRequests::lease_ending(uint32_t slot) {
 }
 
 void ChannelRequests::tell_rest_to(uint32_t slot) {
+  if (!peers_.must_hear(slot)) return;
   const auto leased = slots_.find(slot);
   if (!leased || leased->index != slot || leased->lessee.session == 0) return;
   peers_.tell(slot, [&](uint32_t ended) {

@@ -188,6 +188,30 @@ class SlowSocket : public LocalBell {
   }
 };
 
+// The process of another user.
+using ForeignRings = SlowSocket;
+
+TEST_F(ForeignRings, MayComeAsOftenAsTheyAreAskedFor) {
+  for (int i = 0; i < 1000; ++i) {
+    line->expect_ring();
+    ASSERT_EQ(::send(other.get(), "", 1, 0), 1);
+    line->read_socket();
+  }
+  EXPECT_TRUE(line->is_open());
+}
+
+// Each costs a call, so a process could keep us busy.
+TEST_F(ForeignRings, EndTheLineWhenTheyComeWithoutEnd) {
+  int rings = 0;
+  for (; rings < 1000 && line->is_open(); ++rings) {
+    ASSERT_EQ(::send(other.get(), "", 1, 0), 1);
+    line->read_socket();
+  }
+  EXPECT_EQ(line->state(), LocalLine::State::kLost);
+  EXPECT_GT(rings, 10) << "some are spare";
+  EXPECT_LT(rings, 100);
+}
+
 TEST_F(SlowSocket, LosesTheLineThatRingsIt) {
   for (int i = 0; i < 100; ++i) line->ring();
   EXPECT_TRUE(line->is_open());

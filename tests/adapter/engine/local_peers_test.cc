@@ -16,6 +16,7 @@
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/engine/support/watches.h"
 #include "adapter/memory/guarded.h"
+#include "base/lingering_socket.h"
 #include "observe/capture/ring_file.h"
 #include "observe/capture/ring_reader.h"
 
@@ -68,6 +69,7 @@ class LocalPeersTest : public ShardTest {
   void refuse(int error) { peers->connect({shard->slot(), kOtherSlot, true, error, {}}); }
   // What came by the sockets is read.
   void look() {
+    test::await_discards();  // lines that have ended
     shard->exclusively([&] {
       peers->on_woken();
       peers->receive(64, {});
@@ -121,6 +123,7 @@ class LocalPeersTest : public ShardTest {
   std::unique_ptr<LocalLine> invite_by(uint32_t slot, uid_t user = 0) {
     Ends ends;
     peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours), user});
+    test::await_discards();  // the socket, if it is refused
     auto line = LocalLine::offer(std::move(ends.theirs));
     look();
     if (!line) return nullptr;
@@ -277,6 +280,14 @@ TEST_F(LocalPeersTest, ThoseWhoAskUnaskedAreNotMoreThanSome) {
   ASSERT_NE(lines[0], nullptr);
   lines[0]->read_socket();
   EXPECT_TRUE(lines[0]->is_open());
+}
+
+TEST_F(LocalPeersTest, OfAnotherUserFewerMayAskUnasked) {
+  constexpr uid_t kUser = 1'000'000;
+  std::vector<std::unique_ptr<LocalLine>> lines;
+  for (uint32_t slot = 100; slot < 132; ++slot) lines.push_back(invite_by(slot, kUser));
+  EXPECT_EQ(std::ranges::count_if(lines, [](const auto& line) { return line == nullptr; }), 16);
+  EXPECT_NE(invite_by(200, kUser + 1), nullptr);
 }
 
 TEST_F(LocalPeersTest, ThePlacesForThemAreThoseOfAllShards) {
