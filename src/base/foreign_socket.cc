@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include <pthread.h>
@@ -22,45 +21,69 @@ namespace {
 
 constexpr size_t kStack = 256 << 10;
 
-// No locks and no allocation, so that this is consistent at any moment of a fork() or an exit. An entry is a
-// descriptor plus 1, negative if it is a socket to be shut down first; 0 is free.
-std::array<std::atomic<int>, kMaxDiscarded> places{};
-std::atomic<bool> at_work{false};
+// Descriptors that a thread of their own handles. No locks and no allocation, so that a pile is consistent at
+// any moment of a fork() or an exit.
+class Pile {
+ public:
+  // `handle` is called on the thread with each descriptor.
+  constexpr Pile(const char* thread, void (*handle)(int)) : thread_(thread), handle_(handle) {}
 
-// The thread does not exist in a child. The child has copies of the pending descriptors and closes them on
-// its own thread.
-[[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, [] { at_work = false; });
-
-bool put(int entry) {
-  for (auto& place : places) {
-    int free = 0;
-    if (place.compare_exchange_strong(free, entry)) return true;
+  void add(int fd) {
+    if (!put(fd + 1)) {
+      return log_warning("other processes have sent more descriptors than can be closed: one stays open");
+    }
+    if (at_work_.exchange(true)) return;
+    // If no thread can be started, the descriptor waits for the next call.
+    if (!start_detached_thread(work, this, kStack)) at_work_ = false;
   }
-  return false;
-}
-
-bool is_anything_there() {
-  return std::ranges::any_of(places, [](const auto& place) { return place != 0; });
-}
-
-void close_all() {
-  for (auto& place : places) {
-    const int entry = place.exchange(0);
-    if (entry < 0) ::shutdown(-entry - 1, SHUT_RDWR);
-    if (entry != 0) ::close(std::abs(entry) - 1);
+  size_t size() const {
+    return static_cast<size_t>(std::ranges::count_if(places_, [](const auto& place) { return place != 0; }));
   }
-}
+  // For a child after fork(): the thread does not exist there. The child has copies of the descriptors, which
+  // its own thread handles.
+  void forget_thread() { at_work_ = false; }
 
-// A thread that saw at_work set just before it was cleared relies on this one: so look again after clearing
-// it.
-void* work(void*) {
-  ::pthread_setname_np(::pthread_self(), "verbena-discard");
-  do {
-    while (is_anything_there()) close_all();
-    at_work = false;
-  } while (is_anything_there() && !at_work.exchange(true));
-  return nullptr;
-}
+ private:
+  bool put(int entry) {
+    for (auto& place : places_) {
+      int free = 0;
+      if (place.compare_exchange_strong(free, entry)) return true;
+    }
+    return false;
+  }
+  void handle_all() {
+    for (auto& place : places_) {
+      if (const int fd = place.exchange(0) - 1; fd >= 0) handle_(fd);
+    }
+  }
+  // A thread that saw at_work_ set just before it was cleared relies on this one: so look again after
+  // clearing it.
+  static void* work(void* pile) {
+    Pile& its = *static_cast<Pile*>(pile);
+    ::pthread_setname_np(::pthread_self(), its.thread_);
+    do {
+      while (its.size() > 0) its.handle_all();
+      its.at_work_ = false;
+    } while (its.size() > 0 && !its.at_work_.exchange(true));
+    return nullptr;
+  }
+
+  const char* const thread_;
+  void (*const handle_)(int);
+  std::array<std::atomic<int>, kMaxDiscarded> places_{};  // descriptors plus 1; 0 is free
+  std::atomic<bool> at_work_{false};
+};
+
+constinit Pile closing("verbena-discard", [](int fd) { ::close(fd); });
+// Not the same thread: close() may block, and then the peers would not see the end.
+constinit Pile hanging_up("verbena-hang-up", [](int fd) {
+  if (UniqueFd left = ForeignSocket(UniqueFd(fd)).part(); left) closing.add(left.release());
+});
+
+[[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, [] {
+  closing.forget_thread();
+  hanging_up.forget_thread();
+});
 
 constexpr size_t kSenderRoom = CMSG_SPACE(sizeof(ucred));
 // CMSG_LEN and not CMSG_SPACE: alignment would make room for a second one.
@@ -99,29 +122,16 @@ void read_control(msghdr& header, ForeignMessage& message) {
 
 }  // namespace
 
-namespace {
-
-void enqueue(int entry) {
-  if (!put(entry)) {
-    return log_warning("other processes have sent more descriptors than can be closed: one stays open");
-  }
-  if (at_work.exchange(true)) return;
-  // If no thread can be started, the descriptor waits for the next call.
-  if (!start_detached_thread(work, nullptr, kStack)) at_work = false;
-}
-
-}  // namespace
-
 void discard(UniqueFd fd) {
-  if (fd) enqueue(fd.release() + 1);
+  if (fd) closing.add(fd.release());
 }
 
 void discard_socket(UniqueFd socket) {
-  if (socket) enqueue(-(socket.release() + 1));
+  if (socket) hanging_up.add(socket.release());
 }
 
 size_t discarding() {
-  return static_cast<size_t>(std::ranges::count_if(places, [](const auto& place) { return place != 0; }));
+  return closing.size() + hanging_up.size();
 }
 
 Result<ForeignMessage> ForeignSocket::look(Bytes buffer, Room room) const {

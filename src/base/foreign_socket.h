@@ -27,8 +27,9 @@ inline constexpr size_t kMaxDiscarded = 1024;
 // Thread-safe. Never blocks; no cancellation point.
 void discard(UniqueFd fd);
 
-// Shuts a socket down and closes it, like discard(). shutdown(2), and the removal of messages by close(2),
-// wake all watches of the peer's end, so they take as long as the peer likes (epoll(7)).
+// Shuts a socket down on a background thread and closes it, or passes it to discard() if its close() may
+// block. shutdown(2), and the removal of messages, wake all watches of the peer's end, so they take as long
+// as the peer likes (epoll(7)). Thread-safe.
 void discard_socket(UniqueFd socket);
 
 // Returns the number of descriptors that wait to be closed, without the one that is being closed. Waiting

@@ -91,10 +91,23 @@ bool becomes_true(Condition condition) {
   return true;
 }
 
+// Waits until all sockets are shut down that were passed to discard_socket() before. As below, it takes two.
+inline void await_hang_ups() {
+  for (int round = 0; round < 2; ++round) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    discard_socket(UniqueFd(ends[0]));
+    const UniqueFd theirs(ends[1]);
+    char byte;
+    EXPECT_TRUE(becomes_true([&] { return ::recv(theirs.get(), &byte, sizeof byte, 0) == 0; }));
+  }
+}
+
 // Waits until all descriptors discarded before are closed. They are closed in rounds, and one that is added
 // during a round is closed in this or the next one. So this waits for two descriptors of its own, one after
 // the other.
 inline void await_discards() {
+  await_hang_ups();
   for (int round = 0; round < 2; ++round) {
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);

@@ -343,7 +343,7 @@ void LocalPeers::connect(control::SlotChannel news) {
     open_poll_set();
     peer->kept_waiting = false;
     if (news.error == ESTALE && !news.asked) return end_lines(*peer);
-    peer->user = news.peer_user;
+    if (std::exchange(peer->user, news.peer_user) != news.peer_user) peer->costs = {};
     const TimePoint avoided_until = avoided_.until(peer->user);
     if (MonotonicClock::now() < avoided_until) return avoid(*peer, avoided_until);
     // An answer to a question that was asked twice, or a question of one that had not heard of our answer

@@ -163,6 +163,7 @@ class Other {
     return {};
   }
   bool is_hung_up_on() const {
+    test::await_hang_ups();
     for (;;) {
       const auto bytes = hear();
       if (!bytes) return false;
@@ -228,6 +229,7 @@ class Handshake : public ShardTest, public testing::WithParamInterface<Asker> {
       peers->on_woken();
       peers->receive(64, {});
     });
+    test::await_hang_ups();
   }
 
   // What a QP sends that is connected to the other process.

@@ -13,6 +13,7 @@
 #include "adapter/engine/support/handshake.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
+#include "base/lingering_socket.h"
 
 namespace verbena::engine {
 namespace {
@@ -81,6 +82,7 @@ class LocalMulticast : public ShardTest {
       peers->on_woken();
       peers->receive(64, {});
     });
+    test::await_hang_ups();
   }
   std::unique_ptr<LocalLine> open() {
     auto line = LocalLine::await(invite());

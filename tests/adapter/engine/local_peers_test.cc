@@ -69,11 +69,12 @@ class LocalPeersTest : public ShardTest {
   void refuse(int error) { peers->connect({shard->slot(), kOtherSlot, true, error, {}}); }
   // What came by the sockets is read.
   void look() {
-    test::await_discards();  // lines that have ended
+    test::await_hang_ups();  // lines that have ended
     shard->exclusively([&] {
       peers->on_woken();
       peers->receive(64, {});
     });
+    test::await_hang_ups();
   }
   // The other process takes what we offer, and answers. Like one of another user it has no board.
   std::unique_ptr<LocalLine> accept(Ends& ends) {
@@ -123,7 +124,7 @@ class LocalPeersTest : public ShardTest {
   std::unique_ptr<LocalLine> invite_by(uint32_t slot, uid_t user = 0) {
     Ends ends;
     peers->connect({shard->slot(), slot, false, 0, std::move(ends.ours), user});
-    test::await_discards();  // the socket, if it is refused
+    test::await_hang_ups();  // the socket, if it is refused
     auto line = LocalLine::offer(std::move(ends.theirs));
     look();
     if (!line) return nullptr;
@@ -363,6 +364,7 @@ TEST_F(BothAsk, TheHigherSlotTakesTheOthers) {
   EXPECT_NE(find(kLowerQpn), nullptr);
   Ends ends;
   peers->connect({shard->slot(), kLowerSlot, true, 0, std::move(ends.ours)});
+  test::await_hang_ups();
   char byte;
   EXPECT_EQ(::recv(ends.theirs.get(), &byte, 1, 0), 0) << "our own is of no use any more";
 }
@@ -604,6 +606,7 @@ TEST_F(LocalPeersTest, ALineEndsWithTheLeaseOfItsSlot) {
   ScriptedQp& connected = connect_qp();
   send_to(*line, connected.config().qpn);
   peers->connect({shard->slot(), kOtherSlot, false, ESTALE, {}});
+  test::await_hang_ups();
   EXPECT_EQ(connected.received, 1u) << "sent before the end";
   EXPECT_EQ(shard->exclusively([&] { return peers->find_open(path, kOtherQpn); }), nullptr);
   line->read_socket();
