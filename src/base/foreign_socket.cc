@@ -168,7 +168,7 @@ void ForeignSocket::hang_up() {
 }
 
 void ForeignSocket::hang_up_later() {
-  if (socket_.settle()) discard_socket(socket_.take());
+  discard_socket(take());
 }
 
 UniqueFd ForeignSocket::part() {

@@ -113,9 +113,11 @@ class ForeignSocket {
   // Shuts the connection down and closes the socket without blocking. The peer sees the end even if a child
   // process has a copy of the descriptor.
   void hang_up();
-  // Like hang_up(), but on the thread of discard(): the calls may take long (discard_socket()). For sockets
-  // of other users.
+  // Like hang_up(), but on another thread, because the calls may take long (discard_socket()). For sockets of
+  // other users.
   void hang_up_later();
+  // Returns the socket as it is, for the caller to shut down and close on a thread that may wait.
+  UniqueFd take() { return socket_.settle() ? socket_.take() : UniqueFd(); }
   // Shuts the connection down and removes up to `most` messages without descriptors. Returns false if more
   // may be left: a peer's buffer has room for thousands where net.core.wmem_max is large. Then part() would
   // not remove all of them either.

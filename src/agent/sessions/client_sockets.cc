@@ -139,7 +139,7 @@ void ClientSockets::cancel_wait(uid_t user, uint64_t ticket) {
 void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For what, QuotaShare share) {
   if (unread == 0 || is_all_taken(socket.get())) {
     taken(user, unread, what);
-    return closer_.shut_down_and_close(user, socket.part(), std::move(share));
+    return closer_.shut_down_and_close(user, socket.take(), std::move(share));
   }
   if (UniqueFd copy(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)); copy) {
     closer_.shut_down_and_close(user, std::move(copy));
@@ -152,7 +152,7 @@ void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For w
 // sockets of users without a share would pile up. So it is emptied in a turn of the user, however many
 // messages it has.
 void ClientSockets::refuse(uid_t user, ForeignSocket socket) {
-  if (closer_.allows(user)) return closer_.shut_down_and_close(user, socket.part());
+  if (closer_.allows(user)) return closer_.shut_down_and_close(user, socket.take());
   if (refused_.use_count() <= static_cast<long>(kMaxRefused)) {
     return close_in_turn(user, std::move(socket), closer_.count(user), refused_);
   }
@@ -165,7 +165,6 @@ void ClientSockets::close_in_turn(uid_t user, ForeignSocket socket, QuotaShare s
   auto closing = std::make_shared<ForeignSocket>(std::move(socket));
   loop_.in_turn_of(user, [this, user, closing = std::move(closing), share = std::move(share),
                           refused = std::move(refused)]() mutable {
-    ::shutdown(closing->get(), SHUT_RDWR);  // nothing more arrives
     if (!closing->clear_some(kClearedAtOnce)) return true;
     closer_.close(user, closing->part(), std::move(share));
     return false;

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/lingering_socket.h"
@@ -43,6 +44,9 @@ struct Ends {
   UniqueFd ours;
   UniqueFd theirs;
 };
+
+// Number of calls of shutdown(2) on this thread.
+thread_local int shutdowns = 0;
 
 // Whether the other end of the socket is shut down or closed.
 bool has_ended(const UniqueFd& socket) {
@@ -228,7 +232,9 @@ TEST_F(ClientSocketTest, OneThatIsLeftUnreadCountsUntilItIsClosed) {
 TEST_F(ClientSocketTest, OneThatIsRefusedIsShutDownByTheCloser) {
   Ends refused;
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(send_message(refused.theirs.get(), kWord));
+  const int before = shutdowns;
   sockets.refuse(kUser, std::move(refused.ours));
+  EXPECT_EQ(shutdowns, before);
   EXPECT_FALSE(loop.has_work_for(kUser));
   EXPECT_TRUE(becomes_true([&] { return has_ended(refused.theirs); }));
 }
@@ -273,6 +279,13 @@ TEST_F(ClientSocketTest, WhatLiesUnreadIsGoneWithTheClient) {
   EXPECT_TRUE(sockets.unread().allows(kUser));
 }
 
+TEST_F(ClientSocketTest, AnEndedConnectionIsShutDownByTheCloser) {
+  const int before = shutdowns;
+  socket.reset();
+  EXPECT_EQ(shutdowns, before);
+  EXPECT_TRUE(becomes_true([&] { return has_ended(ends.theirs); }));
+}
+
 TEST_F(ClientSocketTest, AnEndedConnectionIsSeenByItsClient) {
   ASSERT_TRUE(send());
   socket.reset();
@@ -308,3 +321,9 @@ TEST_F(ClientSocketTest, NobodyWaitsForWhatAClientSends) {
 
 }  // namespace
 }  // namespace verbena::agent
+
+// The C library's, for the whole test program.
+extern "C" int shutdown(int socket, int how) noexcept {
+  ++verbena::agent::shutdowns;
+  return static_cast<int>(::syscall(SYS_shutdown, socket, how));
+}
