@@ -27,8 +27,8 @@ namespace verbena {
 class error {
  public:
   // A call that failed with this errno. `tried`: a string literal such as "create a completion queue".
-  // `subject`: the object's name, of which up to 95 bytes are kept: a longer one
-  // ends in "…". `hint`: a string literal, or nullptr.
+  // `subject`: the object's name, of which up to 95 bytes are kept: a longer one ends in "…". `hint`: a string
+  // literal, or nullptr.
   error(const char* tried, int code, std::string_view subject = {}, const char* hint = nullptr)
       : tried_(tried), hint_(hint), code_(code) {
     name(subject);

@@ -184,16 +184,19 @@ void LocalLine::use(TheirHalf theirs) {
   reader_.emplace(their_half_->lane(), our_half_->lane());
 }
 
-bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) const {
-  if (board_ == nullptr) return control::send_message(socket_.get(), message, files).has_value();
-  return send_with_credentials(socket_.get(), message, files.empty() ? std::nullopt : std::optional(files[0]))
-      .has_value();
+bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) {
+  bool sent = false;
+  measure([&] {
+    sent = board_ == nullptr ? control::send_message(socket_.get(), message, files).has_value()
+                             : send_with_credentials(socket_.get(), message,
+                                                     files.empty() ? std::nullopt : std::optional(files[0]))
+                                   .has_value();
+  });
+  return sent;
 }
 
 bool LocalLine::send(ConstBytes message, std::span<const int> files) {
-  bool sent = false;
-  measure([&] { sent = try_to_send(message, files); });
-  if (!sent) state_ = State::kLost;
+  if (!try_to_send(message, files)) state_ = State::kLost;
   return state_ != State::kLost;
 }
 
@@ -378,9 +381,7 @@ bool LocalLine::say_of_group(const GroupKey& group, bool asks) {
   if (state_ != State::kOpen || !sends_copies_) return false;
   const GroupMessage message{handshake(asks ? HandshakeType::kAskForGroup : HandshakeType::kDeclineGroup),
                              group.group.bytes, group.interface_index};
-  bool sent = false;
-  measure([&] { sent = try_to_send(std::as_bytes(std::span(&message, 1))); });
-  return sent;
+  return try_to_send(std::as_bytes(std::span(&message, 1)));
 }
 
 bool LocalLine::hear_of_group(ConstBytes message, bool asks) {

@@ -108,7 +108,7 @@ class LocalLine {
 
  private:
   LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell);
-  bool try_to_send(ConstBytes message, std::span<const int> files = {}) const;
+  bool try_to_send(ConstBytes message, std::span<const int> files = {});
   // What the line cannot do without.
   bool send(ConstBytes message, std::span<const int> files = {});
   bool may_bring_file() const;

@@ -127,7 +127,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Until when an answer is awaited, or there is no use in asking again.
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
-  // Of calls on the sockets of all lines to the slot.
+  // The costs of calls on the sockets of all lines to the slot.
   CallCosts costs{};
   // The user of the process at the slot, as the agent said last.
   uid_t user = 0;

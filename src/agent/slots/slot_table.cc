@@ -278,10 +278,7 @@ std::vector<LeasedSlot> SlotTable::leased() const {
 
 std::vector<LeasedSlot> SlotTable::leased_to(uint64_t session) const {
   std::vector<LeasedSlot> leased;
-  const auto end = by_lessee_.end();
-  for (auto at = by_lessee_.lower_bound({session, 0}); at != end && at->first == session; ++at) {
-    leased.push_back(describe(at->second, entries_.at(at->second)));
-  }
+  for_each_leased_to(session, [&](uint32_t index) { leased.push_back(describe(index, entries_.at(index))); });
   return leased;
 }
 

@@ -31,7 +31,8 @@ struct Chart {
   Axis y;
   std::vector<Series> series;
 };
-inline constexpr std::size_t kMaxSeries = 8;  // as many as readers and palettes can tell apart
+inline constexpr std::size_t kMaxSeries = 8;    // as many as readers and palettes can tell apart
+inline constexpr std::size_t kMaxMarkers = 32;  // of a series; more of them would hide its line
 
 // Places values on an axis.
 class Ruler {

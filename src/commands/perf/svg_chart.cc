@@ -29,12 +29,10 @@ double down(const Ruler& ruler, double value) {
 
 // A marker of a shape of the series' own, so that readers need no colours.
 std::string marker(std::size_t series, double x, double y) {
-  const std::string shape =
-      series % 2 == 0
-          ? verbena::format("<circle class=\"m{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"/>", series, x, y)
-          : verbena::format("<rect class=\"m{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"7\" height=\"7\"/>",
-                            series, x - 3.5, y - 3.5);
-  return shape;
+  if (series % 2 == 0)
+    return verbena::format("<circle class=\"m{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"/>", series, x, y);
+  return verbena::format("<rect class=\"m{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"7\" height=\"7\"/>", series,
+                         x - 3.5, y - 3.5);
 }
 
 std::string axes(const Chart& chart, const Rulers& rulers) {
@@ -63,7 +61,6 @@ std::string axes(const Chart& chart, const Rulers& rulers) {
 
 std::string line_of(const Series& series, std::size_t index, const Rulers& rulers) {
   std::string path, markers;
-  constexpr std::size_t kMaxMarkers = 32;  // more of them hide the line
   for (const ChartPoint& each : series.points) {
     const double x = across(rulers.x, each.x), y = down(rulers.y, each.y);
     path += verbena::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x, y);

@@ -92,7 +92,6 @@ void draw(Canvas& canvas, const Chart& chart, const Rulers& rulers) {
     for (const ChartPoint& each : chart.series[i].points)
       places.push_back({rulers.x.place(each.x), rulers.y.place(each.y)});
     for (std::size_t k = 1; k < places.size(); ++k) canvas.line(places[k - 1], places[k], i);
-    constexpr std::size_t kMaxMarkers = 32;  // more of them hide the line
     if (places.size() > kMaxMarkers) continue;
     for (const ChartPoint& each : places) canvas.mark(each.x, each.y, i);
   }
