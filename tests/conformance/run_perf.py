@@ -213,6 +213,14 @@ def check_plots(judge, host):
     judge.say("--plot of one figure is refused", None if ended.status == 1 and "-a or --sweep" in ended.stderr else ended.report())
 
 
+def is_running(pid):
+    """False also for a zombie: a container's first process need not collect processes whose parents have ended."""
+    try:
+        return pathlib.Path("/proc", pid, "stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def check_suite(judge, host, other):
     """The suite writes a page about this host and about the way to a peer, leaves no process, and names a peer that cannot serve."""
     with tempfile.TemporaryDirectory() as folder:
@@ -228,7 +236,8 @@ def check_suite(judge, host, other):
                 suite = json.loads(ended.stdout)
                 text = page.read_text()
                 good = suite["route"] == route and len(suite["tests"]) == 14 and text.count("<svg") == 5 and "ib_atomic_bw" in text
-                good = good and all(row["iterations"] > 0 for test in suite["tests"] if test["connection"] == "RC" for row in test["results"])
+                # On a busy machine, a size may have no message within its share of the time.
+                good = good and all(any(row["iterations"] for row in test["results"]) for test in suite["tests"] if test["connection"] == "RC")
                 page.unlink()
             except (ValueError, KeyError, OSError):
                 good = False
@@ -247,7 +256,7 @@ def check_suite(judge, host, other):
             children = pathlib.Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
             running.process.send_signal(number)
             running.finish(10)
-            gone = harness.poll_until(lambda: not any(pathlib.Path("/proc", each).exists() for each in children), 5)
+            gone = harness.poll_until(lambda: not any(map(is_running, children)), 5)
             judge.say(f"perf suite ended by {number.name}", None if children and gone and not page.exists() else f"{children}\n{running.report()}")
 
 

@@ -16,6 +16,7 @@ namespace {
 constexpr Duration kPollPatience = std::chrono::microseconds(100);
 // How long resizing waits for a batch, which may be the caller's own.
 constexpr Duration kBatchPatience = std::chrono::milliseconds(100);
+constexpr uint32_t kMinSlotsResized = 4096 / sizeof(Completion);
 
 // 2^n - 1 entries give 2^n slots: many programs ask for that, whose requests fill a queue of 2^n. 2^n entries
 // give twice that, as with rxe and mlx5, and programs may count on it.
@@ -284,7 +285,7 @@ void CompletionQueue::release_event() {
 // ---- resizing and removing
 
 Result<void> CompletionQueue::resize(uint32_t entries) {
-  const uint32_t slots = slots_for(entries);
+  const uint32_t slots = std::max(slots_for(entries), kMinSlotsResized);
   auto ring = make_ring(slots, options_.memory);
   if (!ring) return tl::unexpected(ring.error());
   if (!begin_polling_within(kBatchPatience)) return fail(EBUSY);

@@ -190,8 +190,11 @@ class CompletionQueue {
   // Raises the event that is held back, if there is one.
   void release_event();
 
-  // Resizes the queue to the size that create() would give it. Errors: EINVAL if more than `entries` entries
-  // are waiting, EBUSY if a batch stays open for 100 ms, ENOMEM. REQUIRES: 0 < entries <= kMaxEntries
+  // Resizes the queue to the size that create() would give it, but to no less than a page of entries (64): a
+  // program that shrinks a queue often has requests in flight, whose entries must still fit. rdma-core's own
+  // test does so with six (test_resize_cq), and an adapter completes them before it resizes. Errors: EINVAL
+  // if more than `entries` entries are waiting, EBUSY if a batch stays open for 100 ms, ENOMEM. REQUIRES: 0 <
+  // entries <= kMaxEntries
   Result<void> resize(uint32_t entries);
 
   // Drops the entries of a QP that is being destroyed: its number may be reused.

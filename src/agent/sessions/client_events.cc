@@ -81,7 +81,8 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
   return told;
 }
 
-bool ClientEvents::tell_channel(control::SlotChannel channel, uid_t other) {
+bool ClientEvents::tell_channel(control::SlotChannel channel) {
+  const uid_t other = channel.peer_user;
   if (!channel.asked && channel.socket && !has_room_for_ends(other)) return false;
   const protocol::ChannelMessage message{
       {}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, other};

@@ -62,9 +62,8 @@ class ClientEvents {
   // user of the process at the socket's other end.
   bool tell_peer(control::DomainPeer peer, uid_t other);
   // Sends the client its end of a channel to another slot, or an error. Returns false if the message is not
-  // sent: for the reasons of tell_peer(), or because the client's version has no channels. `other`: the user
-  // of the other slot's process.
-  bool tell_channel(control::SlotChannel channel, uid_t other);
+  // sent: for the reasons of tell_peer(), or because the client's version has no channels.
+  bool tell_channel(control::SlotChannel channel);
   // Tells the client that the capture of a slot starts, if capture.ring is valid, or ends. Returns false if
   // the message is not sent: for the reasons of tell_peer(), or because the client's version has no captures.
   // The limit of unacknowledged messages applies only to starts: there are no more ends than starts.

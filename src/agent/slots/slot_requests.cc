@@ -61,9 +61,10 @@ RequestResult<> SlotRequests::return_slot(const Lessee& client, const protocol::
 
 void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
   auto end = join(session, own_slot, peer_slot);
-  control::SlotChannel answer{own_slot, peer_slot, true, end ? 0 : end.error().code, {}};
+  control::SlotChannel answer{
+      own_slot, peer_slot, true, end ? 0 : end.error().code, {}, slots_.user_of(peer_slot)};
   if (end) answer.socket = std::move(*end);
-  tell<&ClientEvents::tell_channel>(agent_, session, std::move(answer), slots_.user_of(peer_slot));
+  tell<&ClientEvents::tell_channel>(agent_, session, std::move(answer));
 }
 
 // Returns the requester's end, and sends the other end to the peer's session. An end that no process gets is
@@ -74,9 +75,9 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
   if (!peer) return fail(peer.error().code);
   auto ends = control::make_socket_pair();
   if (!ends) return fail(EAGAIN);
-  control::SlotChannel channel{peer_slot, own_slot, false, 0, std::move(ends->theirs)};
-  if (!tell<&ClientEvents::tell_channel>(agent_, *peer, std::move(channel), slots_.user_of(own_slot)))
-    return fail(EAGAIN);
+  control::SlotChannel channel{
+      peer_slot, own_slot, false, 0, std::move(ends->theirs), slots_.user_of(own_slot)};
+  if (!tell<&ClientEvents::tell_channel>(agent_, *peer, std::move(channel))) return fail(EAGAIN);
   peers_.join(own_slot, peer_slot);
   return std::move(ends->ours);
 }
@@ -91,7 +92,7 @@ void ChannelRequests::tell_rest_to(uint32_t slot) {
   if (!leased || leased->index != slot || leased->lessee.session == 0) return;
   peers_.tell(slot, [&](uint32_t ended) {
     return tell<&ClientEvents::tell_channel>(agent_, leased->lessee.session,
-                                             control::SlotChannel{slot, ended, false, ESTALE, {}}, kNobody);
+                                             control::SlotChannel{slot, ended, false, ESTALE, {}, kNobody});
   });
 }
 

@@ -63,6 +63,8 @@ class Channel {
   virtual Keys read_keys() = 0;
   // Says that this end is done.
   virtual void end() = 0;
+  // Says that this end sends no more, and waits until the peer does so or has gone, for five seconds at most.
+  virtual void part() {}
   // The connection's descriptor, which shows that the peer has gone; -1 if there is none.
   virtual int descriptor() const { return -1; }
 };
@@ -100,6 +102,9 @@ class Exchange {
   void meet() { keys(own_); }
   BandwidthFigures figures(const BandwidthFigures& own);
   void close();
+  // Keeps this end's queue pairs until the peer has ended its test. perftest's ends of a WRITE latency test
+  // exchange nothing after it. With -D, one ends earlier, and the other's last WRITE fails without an answer.
+  void part() { channel_->part(); }
 
  private:
   template <class Write, class Read>

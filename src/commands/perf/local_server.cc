@@ -2,12 +2,9 @@
 #include "commands/perf/local_server.h"
 
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <exception>
-#include <stdexcept>
 #include <utility>
 
 #include <sys/prctl.h>
@@ -17,15 +14,12 @@
 
 #include "base/format.h"
 #include "base/unique_fd.h"
+#include "commands/perf/failure.h"
 #include "commands/perf/follower.h"
 #include "commands/rdma_core/common/output.h"
 
 namespace verbena::perf {
 namespace {
-
-[[noreturn]] void fail(const char* what) {
-  throw std::runtime_error(verbena::format("cannot {}: {}", what, std::strerror(errno)));
-}
 
 [[noreturn]] void serve(UniqueFd connection, const Parameters& own, pid_t parent) {
   // The parent may have ended before the kernel knew that it matters.
@@ -46,7 +40,7 @@ pid_t serve_in_child(UniqueFd connection, const Parameters& own, int clients_end
   std::fflush(nullptr);  // the child has its own copy of what is not written yet
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) fail("start a process for the server");
+  if (child < 0) fail("cannot start a process for the server");
   if (child == 0) {
     if (clients_end >= 0)
       ::close(clients_end);  // otherwise this process would not see that the client closes it
@@ -57,7 +51,8 @@ pid_t serve_in_child(UniqueFd connection, const Parameters& own, int clients_end
 
 LocalServer::LocalServer(const Parameters& own) {
   std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) fail("make a socket pair");
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    fail("cannot make a socket pair");
   UniqueFd mine(ends[0]);
   process_ = serve_in_child(UniqueFd(ends[1]), own, mine.get());
   channel_ = channel_over(std::move(mine));

@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/memory.h"
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "base/format.h"
 #include "base/unique_fd.h"
+#include "commands/perf/failure.h"
 
 namespace verbena::perf {
 namespace {
 
 constexpr std::uint64_t kHugePage = 2 << 20;
-
-[[noreturn]] void fail(const std::string& what) {
-  throw std::runtime_error(verbena::format("{}: {}", what, std::strerror(errno)));
-}
 
 void* map_file(std::uint64_t size, const Parameters& parameters) {
   const UniqueFd file(::open(parameters.mapped_file.c_str(), O_RDWR | O_CLOEXEC));

@@ -49,7 +49,7 @@ Parameters::Parameters(const Test& chosen)
            : is_latency()               ? 2
                                         : 65536),
       iterations(chosen.verb == Verb::kWrite && !is_latency() ? 5000 : 1000),
-      send_depth(is_latency() ? 1 : 128),
+      send_depth(is_latency() ? 1 : kDefaultDepth),
       receive_depth(chosen.verb == Verb::kSend ? kReceives : 1) {}
 
 void Parameters::settle() {

@@ -38,6 +38,8 @@ enum class Unit : std::uint8_t { kMebibytes, kGigabits };
 enum class Output : std::uint8_t { kTables, kBandwidth, kMessageRate, kLatency };
 enum class RateUnit : std::uint8_t { kMebibytes, kGigabits, kMessages };
 
+inline constexpr std::uint32_t kDefaultDepth = 128;  // messages under way in bandwidth tests
+
 struct Parameters {
   explicit Parameters(const Test& chosen);
 

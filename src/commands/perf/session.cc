@@ -154,6 +154,7 @@ class Session {
     }
     if (!goes_both_ways) exchange_->close();
     report_.line();
+    if (parameters_.is(Verb::kWrite)) exchange_->part();
     if (parameters_.is(Verb::kSend)) exchange_->close();
   }
 

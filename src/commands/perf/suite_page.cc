@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "commands/perf/parameters.h"
 #include "commands/perf/plots.h"
 #include "commands/perf/size_text.h"
 #include "commands/perf/svg_chart.h"
@@ -161,7 +162,7 @@ std::string settings(const ordered_json& suite) {
       "Latency tests have one message under way, bandwidth tests up to {} on one queue pair. No message is "
       "sent inline. "
       "Data went by <strong>{}</strong>.</p>\n",
-      suite.at("seconds").get<int>(), 128, text_of(suite.at("route")));
+      suite.at("seconds").get<int>(), kDefaultDepth, text_of(suite.at("route")));
 }
 
 constexpr const char* kLimits =

@@ -3,16 +3,14 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <stdexcept>
 #include <utility>
 
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include "base/format.h"
 #include "base/unique_fd.h"
 #include "commands/perf/exchange.h"
+#include "commands/perf/failure.h"
 #include "commands/perf/local_server.h"
 
 namespace verbena::perf {
@@ -24,7 +22,7 @@ int serve_suites(const Parameters& own) {
     UniqueFd connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      throw std::runtime_error(verbena::format("cannot accept a client: {}", std::strerror(errno)));
+      fail("cannot accept a client");
     }
     // A failed test must not end the server, and a process of its own leaves no state to the next client.
     int status = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
-#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,13 +13,12 @@
 #include "base/unique_fd.h"
 #include "commands/perf/addresses.h"
 #include "commands/perf/exchange.h"
+#include "commands/perf/failure.h"
 
 namespace verbena::perf {
 namespace {
 
-[[noreturn]] void fail(const std::string& what, const std::string& why) {
-  throw std::runtime_error(verbena::format("{}: {}", what, why));
-}
+constexpr int kPartingPatience = 5000;  // milliseconds
 
 class TcpChannel final : public Channel {
  public:
@@ -29,7 +28,7 @@ class TcpChannel final : public Channel {
     while (!bytes.empty()) {
       const ssize_t count = ::send(connection_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail("cannot write to the peer", std::strerror(errno));
+      if (count < 0) fail("cannot write to the peer");
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
   }
@@ -37,8 +36,8 @@ class TcpChannel final : public Channel {
     while (!bytes.empty()) {
       const ssize_t count = ::recv(connection_.get(), bytes.data(), bytes.size(), 0);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail("cannot read from the peer", std::strerror(errno));
-      if (count == 0) fail("cannot read from the peer", "it has ended the connection");
+      if (count < 0) fail("cannot read from the peer");
+      if (count == 0) throw std::runtime_error("cannot read from the peer: it has ended the connection");
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
   }
@@ -47,10 +46,17 @@ class TcpChannel final : public Channel {
     std::array<char, kKeysLength> text{};
     read(text);
     const auto keys = perf::read_keys(text);
-    if (!keys) fail("cannot read from the peer", "it has sent something else than the keys of a queue pair");
+    if (!keys)
+      throw std::runtime_error(
+          "cannot read from the peer: it has sent something else than the keys of a queue pair");
     return *keys;
   }
   void end() override { write(std::span<const char>("done")); }
+  void part() override {
+    ::shutdown(connection_.get(), SHUT_WR);
+    pollfd watched{connection_.get(), POLLRDHUP, 0};
+    ::poll(&watched, 1, kPartingPatience);
+  }
   int descriptor() const override { return connection_.get(); }
 
  private:
@@ -69,19 +75,18 @@ UniqueFd connect(const Parameters& parameters) {
     if (!parameters.source_address.empty()) {
       const Addresses own = look_up(parameters.source_address, 0);
       if (::bind(made.get(), own->ai_addr, own->ai_addrlen) != 0)
-        fail("cannot use " + parameters.source_address, std::strerror(errno));
+        fail("cannot use " + parameters.source_address);
     }
     if (made && ::connect(made.get(), each->ai_addr, each->ai_addrlen) == 0) return made;
     reason = errno;
   }
-  fail(verbena::format("Couldn't connect to {}:{}", parameters.server, parameters.port),
-       std::strerror(reason));
+  fail(verbena::format("Couldn't connect to {}:{}", parameters.server, parameters.port), reason);
 }
 
 UniqueFd accept(const Parameters& parameters) {
   const UniqueFd listener = listen_by_tcp(parameters);
   UniqueFd made(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!made) fail("cannot accept a client", std::strerror(errno));
+  if (!made) fail("cannot accept a client");
   return made;
 }
 
@@ -102,7 +107,7 @@ UniqueFd listen_by_tcp(const Parameters& parameters) {
       return listener;
     reason = errno;
   }
-  fail(verbena::format("Couldn't listen to port {}", parameters.port), std::strerror(reason));
+  fail(verbena::format("Couldn't listen to port {}", parameters.port), reason);
 }
 
 std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters) {

@@ -33,7 +33,7 @@ control::DomainPeer no_peer(uint64_t domain) {
 
 // The event that no process has the slot.
 control::SlotChannel no_channel(uint32_t peer_slot) {
-  return {1, peer_slot, true, ENOENT, {}};
+  return {1, peer_slot, true, ENOENT, {}, kUser};
 }
 
 protocol::ChannelMessage ask_for_channel(uint32_t own_slot, uint32_t peer_slot) {
@@ -168,14 +168,14 @@ TEST_F(ClientEventsTest, PassesOnWhatTheClientAsksAndThatItIsGone) {
 
 TEST_F(ClientEventsTest, TellsOfNoMoreChannelsThanTheClientHasReadOf) {
   for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen; ++i) {
-    ASSERT_TRUE(events.tell_channel(no_channel(i), kUser));
+    ASSERT_TRUE(events.tell_channel(no_channel(i)));
   }
-  EXPECT_FALSE(events.tell_channel(no_channel(99), kUser));
+  EXPECT_FALSE(events.tell_channel(no_channel(99)));
   EXPECT_TRUE(events.tell_peer(no_peer(1), kUser)) << "these are counted apart";
   ASSERT_TRUE(read());
   say(MessageType::kChannelSeen, 0);
-  EXPECT_TRUE(events.tell_channel(no_channel(100), kUser));
-  EXPECT_FALSE(events.tell_channel(no_channel(101), kUser));
+  EXPECT_TRUE(events.tell_channel(no_channel(100)));
+  EXPECT_FALSE(events.tell_channel(no_channel(101)));
 }
 
 TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {
@@ -188,7 +188,7 @@ TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {
 TEST_F(ClientEventsTest, AClientOfAVersionWithoutChannelsIsNeverToldOfOne) {
   ClientEvents old_events(loop, sockets, kUser, publisher, events_client());
   const UniqueFd old_client = open(old_events, protocol::kFirstVersionWithChannels - 1);
-  EXPECT_FALSE(old_events.tell_channel(no_channel(1), kUser));
+  EXPECT_FALSE(old_events.tell_channel(no_channel(1)));
   EXPECT_FALSE(read(old_client));
   ASSERT_TRUE(send_message(old_client.get(), protocol::bytes_of(ask_for_channel(3, 4))));
   loop.run_round();
@@ -200,7 +200,7 @@ TEST_F(ClientEventsTest, IsSilentOnceItIsStopped) {
   events.stop();
   events.links_changed();
   EXPECT_FALSE(events.tell_peer(no_peer(1), kUser));
-  EXPECT_FALSE(events.tell_channel(no_channel(1), kUser));
+  EXPECT_FALSE(events.tell_channel(no_channel(1)));
   EXPECT_FALSE(read());
 }
 

@@ -3,10 +3,16 @@
 #include "commands/perf/exchange.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 namespace verbena::perf {
 namespace {
@@ -118,6 +124,32 @@ TEST(PerfExchange, AgreesOnTheLargerLayoutAndTheSmallerMtu) {
   EXPECT_EQ(exchange_with(out, std::string("3\0", 2)).mtu(IBV_MTU_4096), IBV_MTU_1024);
   EXPECT_EQ(exchange_with(out, std::string("5\0", 2)).mtu(IBV_MTU_1024), IBV_MTU_1024);
   EXPECT_EQ(exchange_with(out, std::string("x\0", 2)).mtu(IBV_MTU_1024), IBV_MTU_1024);
+}
+
+struct SocketPair {
+  SocketPair() {
+    std::array<int, 2> ends{-1, -1};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    one = channel_over(UniqueFd(ends[0]));
+    other = channel_over(UniqueFd(ends[1]));
+  }
+  std::unique_ptr<Channel> one, other;
+};
+
+TEST(PerfExchange, PartsWhenThePeerHasPartedOrGone) {
+  SocketPair pair;
+  std::atomic<bool> peer_parts = false;
+  std::jthread parting([&] {
+    Exchange(borrow(*pair.one), true).part();
+    EXPECT_TRUE(peer_parts) << "the peer may still need this end's queue pairs";
+    pair.one->part();
+  });
+  peer_parts = true;
+  Exchange(borrow(*pair.other), false).part();
+  std::array<char, 1> byte{};
+  EXPECT_THROW(pair.other->read(byte), std::runtime_error) << "the other end has parted";
+  pair.other.reset();
+  parting.join();
 }
 
 }  // namespace
