@@ -301,6 +301,7 @@ Result<void> CompletionQueue::resize(uint32_t entries) {
       for (uint32_t i = head; i != head + used; ++i) entries_of_new[i & (slots - 1)] = at(i);
       std::swap(ring_, *ring);
       mask_ = slots - 1;
+      capacity_ = slots_for(entries);
       known_head_ = head;
     }
   }

@@ -128,7 +128,7 @@ class CompletionQueue {
     return create(entries, listener, Options{});
   }
 
-  uint32_t capacity() const { return mask_ + 1; }
+  uint32_t capacity() const { return capacity_; }
 
   // Adds an entry and sets its timestamps. A `solicited` entry, or one with an error, also raises the event
   // of a queue that is armed for solicited entries only. Returns false if the entry is lost because the queue
@@ -190,11 +190,10 @@ class CompletionQueue {
   // Raises the event that is held back, if there is one.
   void release_event();
 
-  // Resizes the queue to the size that create() would give it, but to no less than a page of entries (64): a
-  // program that shrinks a queue often has requests in flight, whose entries must still fit. rdma-core's own
-  // test does so with six (test_resize_cq), and an adapter completes them before it resizes. Errors: EINVAL
-  // if more than `entries` entries are waiting, EBUSY if a batch stays open for 100 ms, ENOMEM. REQUIRES: 0 <
-  // entries <= kMaxEntries
+  // Resizes the queue to the size that create() would give it. A queue that was resized has room for 64
+  // entries even if its capacity is less: requests in flight may complete later than the caller expects.
+  // Errors: EINVAL if more than `entries` entries are waiting, EBUSY if a batch stays open for 100 ms,
+  // ENOMEM. REQUIRES: 0 < entries <= kMaxEntries
   Result<void> resize(uint32_t entries);
 
   // Drops the entries of a QP that is being destroyed: its number may be reused.
@@ -204,7 +203,7 @@ class CompletionQueue {
   enum class Armed : uint8_t { kNo, kSolicited, kAny };
 
   CompletionQueue(MappedArray ring, uint32_t slots, CompletionListener* listener, const Options& options)
-      : ring_(std::move(ring)), mask_(slots - 1), options_(options), listener_(listener) {}
+      : ring_(std::move(ring)), mask_(slots - 1), capacity_(slots), options_(options), listener_(listener) {}
 
   Completion& at(uint32_t index) { return reinterpret_cast<Completion*>(ring_.data())[index & mask_]; }
   bool has_room(uint32_t tail);
@@ -239,6 +238,7 @@ class CompletionQueue {
   // Lock order: the pollers' lock before the pushers'. Ring and mask change under both only.
   MappedArray ring_;
   uint32_t mask_;
+  uint32_t capacity_;
   const Options options_;
   CompletionListener* const listener_;
 

@@ -214,7 +214,7 @@ TEST_F(SingleThreadedBatch, IsLikeAnyOther) {
   EXPECT_FALSE(queue->resize(31));
   queue->end_batch();
   ASSERT_TRUE(queue->resize(31));
-  EXPECT_EQ(queue->capacity(), 64u);
+  EXPECT_EQ(queue->capacity(), 32u);
   EXPECT_THAT(poll(), ElementsAre(4));
 }
 
