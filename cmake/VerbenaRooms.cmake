@@ -7,6 +7,9 @@
 # files of three rooms, so these rooms are compiled file by file for them.
 if(NOT CCACHE)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  # unity_groups.py runs for each target. A shim, such as pyenv's, takes longer to start than the script takes.
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sys; print(sys.executable)" OUTPUT_VARIABLE VERBENA_PYTHON
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
 set(VERBENA_FUZZED_IN_PARTS agent net rsockets)
 
@@ -25,7 +28,7 @@ function(verbena_united variable name size)
   endif()
   set(compiled ${ARG_SOURCES})
   list(REMOVE_ITEM compiled ${joined})
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py ${size} ${joined}
+  execute_process(COMMAND ${VERBENA_PYTHON} -I -S ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py ${size} ${joined}
                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[0-9]+" groups "${groups}")
   foreach(file group IN ZIP_LISTS joined groups)
