@@ -98,9 +98,15 @@ class Examples(unittest.TestCase):
         (self.folder / "file").touch()
         for command in (["pingpong", "rc", PORT, "127.0.0.1"], ["ring", "atomic", PORT, "127.0.0.1"],
                         ["file_copy", "put", SERVER, self.folder / "file", "name"], ["lock", "count", SERVER, "1"],
-                        ["kv", "get", SERVER, "key"]):
+                        ["kv", "get", SERVER, "key"], ["clock", "ask", SERVER]):
             with self.subTest(command[0]):
-                self.assertRegex(self.run_to_end(*command, status=1), f"^{command[0]}: connect.*refused")
+                self.assertRegex(self.run_to_end(*command, status=1), f"^{command[0]}: (connect|resolve).*refused")
+
+    def test_the_clock_answers(self):
+        self.start("clock", "serve", ANY).wait_for("serving")
+        for own in ((), ("127.0.0.1:0",)):
+            self.assertRegex(self.run_to_end("clock", "ask", SERVER, *own),
+                             r"^the server's clock is [+-]\d+\.\d+ us ahead, within [\d.]+ us, by [1-8] ")
 
     def test_ping_pong_runs_over_each_transport(self):
         for transport in ("rc", "uc", "ud", "srq", "xrc"):

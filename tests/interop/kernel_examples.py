@@ -23,8 +23,8 @@ SECONDS = 120  # for one program: the machine is emulated
 PORT = 7471
 ROUNDS = 300  # of a ping-pong: a round trip between the machine and us takes milliseconds
 GROUP = "239.1.2.3"
-PROGRAMS = ("examples/file_copy", "examples/kv", "examples/lock", "examples/multicast_chat", "examples/pingpong", "examples/ring",
-            "bin/cpp_rpc")
+PROGRAMS = ("examples/clock", "examples/file_copy", "examples/kv", "examples/lock", "examples/multicast_chat",
+            "examples/pingpong", "examples/ring", "bin/cpp_rpc")
 
 
 class Wrong(Exception):
@@ -212,9 +212,15 @@ def kv(run):
     run.call("kv", "stress", run.where, expected=r"^\d+ values, \d+ torn")
 
 
+def clock(run):
+    run.serve("clock", "serve", f"[::]:{PORT}", ready="serving")
+    run.call("clock", "ask", run.where, expected=r"^the server's clock is [+-][\d.]+ us ahead, within [\d.]+ us, by [1-8] ")
+
+
 def no_server(run):
     run.call("kv", "get", run.where, "key", expected="^kv: connect.*refused", status=1)
     run.call("pingpong", "rc", PORT, run.address, expected="^pingpong: connect.*refused", status=1)
+    run.call("clock", "ask", run.where, expected="^clock: resolve.*refused", status=1)
     run.call("kv", "get", f"localhost:{PORT}", "key", expected="^kv: .*no RDMA device is at the interface", status=1)
 
 
@@ -234,6 +240,7 @@ CASES = (
     *((f"ring {how}", ring, (how,), ("ipv4",), True) for how in ("atomic", "immediate")),
     ("lock", lock, (), ("ipv4",), True),
     ("kv", kv, (), BOTH, True),
+    ("clock", clock, (), BOTH, True),
     ("no server", no_server, (), ("ipv4",), False),
     ("cpp_rpc", remote_calls, (), BOTH, False),
 )

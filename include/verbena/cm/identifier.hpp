@@ -36,7 +36,7 @@ struct cm_event {
   rdma_cm_id* id = nullptr;  // of a connection request: the new connection's
   std::array<std::byte, 256> data{};
   std::size_t data_size = 0;
-  rdma_ud_param datagram{};  // of a multicast group that was joined: how to send to it
+  rdma_ud_param datagram{};  // how to send to a multicast group that was joined, or to a resolved address
   std::span<const std::byte> private_data() const { return std::span(data).first(data_size); }
 };
 
@@ -105,7 +105,7 @@ class cm_service final : public event_source {
       copy.type = event->event;
       copy.status = event->status;
       copy.id = event->id;
-      if (copy.type == RDMA_CM_EVENT_MULTICAST_JOIN) copy.datagram = event->param.ud;
+      if (event->id->ps == RDMA_PS_UDP) copy.datagram = event->param.ud;
       const auto& parameters = event->param.conn;
       if (parameters.private_data != nullptr) {
         copy.data_size = std::min<std::size_t>(parameters.private_data_len, copy.data.size());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -33,35 +32,20 @@ class multicast_group {
   task<> send(std::span<const std::byte> bytes) {
     buffer copy = state_->take_buffer(bytes.size());
     if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
-    return send(state_, std::move(copy));
+    return detail::send_datagram(state_, std::move(copy), [](detail::multicast_state& group, buffer payload) {
+      group.send(std::move(payload));
+    });
   }
   task<> send(std::string_view text) { return send(std::as_bytes(std::span(text))); }
   // Returns the next datagram. Returns an empty buffer, which is false, after the end of the membership.
-  task<buffer> receive() {
-    const auto kept = state_;
-    while (!kept->has_datagram() && !kept->has_ended())
-      co_await detail::wait_in(kept->waiting, [&] { return kept->has_datagram() || kept->has_ended(); });
-    buffer first = kept->take_datagram();
-    if (!first && kept->failure()) throw exception(*kept->failure());
-    co_return first;
-  }
+  task<buffer> receive() { return receive(state_); }
   // Waits until what was sent has left. Then leaves the group.
-  task<> close() {
-    const auto kept = state_;
-    while (!kept->is_idle() && !kept->has_ended())
-      co_await detail::wait_in(kept->waiting, [&] { return kept->is_idle() || kept->has_ended(); });
-    kept->leave();
-  }
+  task<> close() { return detail::close_datagrams(state_); }
 
  private:
-  static task<> send(std::shared_ptr<detail::multicast_state> to, buffer payload) {
-    if (payload.size() > to->max_message_size())
-      throw exception(error("send a datagram", EMSGSIZE, {}, "it is longer than a packet"));
-    while (!to->has_room() && !to->has_ended())
-      co_await detail::wait_in(to->waiting, [&] { return to->has_room() || to->has_ended(); });
-    if (!to->has_ended()) to->send(std::move(payload));
-    if (to->has_ended())
-      throw exception(to->failure().value_or(error("send a datagram", ENOTCONN, {}, "the group was left")));
+  static task<buffer> receive(std::shared_ptr<detail::datagram_state> state) {
+    detail::arrived_datagram first = co_await detail::receive_datagram(std::move(state));
+    co_return std::move(first.payload);
   }
 
   std::shared_ptr<detail::multicast_state> state_;
@@ -70,7 +54,7 @@ class multicast_group {
 // Joins a group by its address, such as "239.1.2.3" or "ff12::1". `from`: an address of the interface to use;
 // by default the kernel's route to the group decides. Throws exception.
 inline task<multicast_group> join_multicast(loop& io, std::string group, std::string from = {},
-                                            multicast_options options = {}) {
+                                            datagram_options options = {}) {
   const std::shared_ptr<detail::multicast_state> state(
       new detail::multicast_state(io, options), [](detail::multicast_state* last) { last->release(); });
   state->join(group, from);

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <verbena/async/loop.hpp>
+#include <verbena/async/ready_list.hpp>
+#include <verbena/async/timer.hpp>
+#include <verbena/cm/datagram_state.hpp>
+#include <verbena/cm/identifier.hpp>
+#include <verbena/result.hpp>
+#include <verbena/verbs/work.hpp>
+
+namespace verbena::detail {
+
+// A question to another host: which queue pair receives the datagrams for an address? Connection management
+// asks by a SIDR request (IBTA volume 1, 12.11). Lives in the coroutine that asks.
+class datagram_lookup final : public cm_handler {
+ public:
+  // `own`: the socket's address, whose interface is used.
+  datagram_lookup(loop& io, sockaddr* own, const std::string& where, duration patience)
+      : io_(io), patience_(patience), id_(io.service<cm_service>(), *this, RDMA_PS_UDP) {
+    deadline_.start(io_.timers(), io_.now() + patience, [this] { fail(ETIMEDOUT, nullptr); });
+    const addresses found = look_up(where, false);
+    if (rdma_resolve_addr(id_.get(), own, found->ai_addr, milliseconds(patience)) != 0) fail(errno, nullptr);
+  }
+  void on_event(const cm_event& event) override {
+    if (is_over()) return;
+    if (event.type == RDMA_CM_EVENT_ADDR_RESOLVED) {
+      if (rdma_resolve_route(id_.get(), milliseconds(patience_)) != 0) fail(errno, nullptr);
+    } else if (event.type == RDMA_CM_EVENT_ROUTE_RESOLVED) {
+      rdma_conn_param nothing{};
+      if (rdma_connect(id_.get(), &nothing) != 0) fail(errno, nullptr);
+    } else if (event.type == RDMA_CM_EVENT_ESTABLISHED) {
+      found_ = event.datagram;
+      end();
+    } else {
+      const bool is_refused = event.type == RDMA_CM_EVENT_UNREACHABLE && event.status > 0;
+      fail(is_refused         ? ECONNREFUSED
+           : event.status < 0 ? -event.status
+                              : ECONNABORTED,
+           is_refused ? "nobody receives datagrams there" : rdma_event_str(event.type));
+    }
+  }
+
+  bool is_over() const { return found_ || failure_; }
+  const std::optional<error>& failure() const { return failure_; }
+  // REQUIRES: is_over() && !failure()
+  const rdma_ud_param& found() const { return *found_; }
+  // The device that leads to the peer. REQUIRES: as above
+  ibv_context* device() const { return id_->verbs; }
+  list<waiter> waiting;
+
+ private:
+  void fail(int code, const char* why) {
+    failure_.emplace("resolve", code, std::string_view(), why);
+    end();
+  }
+  void end() {
+    deadline_.stop();
+    io_.wake_all(waiting);
+  }
+
+  loop& io_;
+  const duration patience_;
+  cm_identifier id_;
+  timer deadline_;
+  std::optional<rdma_ud_param> found_;
+  std::optional<error> failure_;
+};
+
+// A queue pair at an address of this host, which tells its number to those who ask.
+class datagram_socket_state final : public datagram_state {
+ public:
+  datagram_socket_state(loop& io, std::string_view where, const datagram_options& options)
+      : datagram_state(io, options) {
+    const addresses found = look_up(where, true);
+    id_ = cm_identifier(service(), *this, RDMA_PS_UDP);
+    if (rdma_bind_addr(id_.get(), found->ai_addr) != 0 || rdma_listen(id_.get(), kBacklog) != 0)
+      throw exception(error("receive datagrams at", errno, where,
+                            errno == EADDRINUSE || errno == EADDRNOTAVAIL
+                                ? "the port is in use, or no adapter has this address"
+                                : nullptr));
+    // Addresses of the loopback interface, or for all interfaces, belong to no device.
+    ibv_context* const device = id_->verbs != nullptr ? id_->verbs : only_device();
+    if (device == nullptr)
+      throw exception(error("receive datagrams at", EADDRNOTAVAIL, where, "it is no adapter's address"));
+    if (id_->verbs != nullptr) port_ = id_->port_num;
+    open(device, port_);
+    // All queue pairs of the port space RDMA_PS_UDP have the same Q_Key.
+    pair_.emplace(adapter_->domain()
+                      .make_qp(ud, {.send_cq = queue(),
+                                    .max_send_wr = options_.sends,
+                                    .max_recv_wr = options_.receives,
+                                    .max_recv_sge = 2,
+                                    .port = port_})
+                      .value());
+    pair_->activate(RDMA_UDP_QKEY).value();
+    begin(pair_->get());
+  }
+  ~datagram_socket_state() override { end(); }
+
+  void on_event(const cm_event& event) override {
+    if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
+    // The identifier of a request ends with the answer: nothing is connected.
+    const cm_identifier request(event.id, *this);
+    if (has_ended()) return;
+    rdma_conn_param answer{};
+    answer.qp_num = pair_->number();
+    rdma_accept(request.get(), &answer);
+  }
+
+  std::uint16_t port() const { return be16toh(rdma_get_src_port(id_.get())); }
+  // Begins to look for a peer, from this socket's address.
+  std::unique_ptr<datagram_lookup> look_for(const std::string& where) {
+    sockaddr_storage own{};
+    const sockaddr* const bound = rdma_get_local_addr(id_.get());
+    if (id_->verbs == nullptr)
+      return std::make_unique<datagram_lookup>(io_, nullptr, where, options_.deadline);
+    // The port is at the same place in both kinds of addresses. Another identifier cannot have ours.
+    std::memcpy(&own, bound, bound->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    reinterpret_cast<sockaddr_in*>(&own)->sin_port = 0;
+    return std::make_unique<datagram_lookup>(io_, reinterpret_cast<sockaddr*>(&own), where,
+                                             options_.deadline);
+  }
+  ibv_context* device() const { return pair_->get()->context; }
+  result<address_handle> make_address(ibv_ah_attr attributes) const {
+    return adapter_->domain().make_address(attributes);
+  }
+  // The address handle of a datagram's sender, or nothing if it has an address that this host cannot reach.
+  // Handles are kept, since making one reads the table of GIDs. Senders may make up addresses: so a full
+  // store is emptied. Programs share the handles that they still use.
+  std::shared_ptr<const address_handle> sender_of(arrived_datagram& arrived) {
+    const auto [found, is_new] = senders_.try_emplace(addresses_in(arrived.route));
+    if (!is_new) return found->second;
+    auto made = make_answer(arrived);
+    if (senders_.size() > kMaxSenders) {
+      senders_.clear();
+      return made;
+    }
+    return found->second = std::move(made);
+  }
+
+ private:
+  static constexpr int kBacklog = 1024;
+  static constexpr std::size_t kMaxSenders = 1024;
+  using addresses_key = std::array<std::byte, 2 * sizeof(ibv_gid)>;
+
+  // Source and destination: of an IPv6 header, or of an IPv4 header in the last 20 bytes (RoCEv2 annex, A17).
+  static addresses_key addresses_in(const std::array<std::byte, arrived_datagram::kRouteHeader>& route) {
+    constexpr std::size_t kIpv6Addresses = 8, kIpv4Addresses = 20 + 12;
+    const bool is_ipv6 = (route[0] >> 4) == std::byte{6};
+    addresses_key key{};
+    const std::size_t from = is_ipv6 ? kIpv6Addresses : kIpv4Addresses;
+    std::memcpy(key.data(), route.data() + from, route.size() - from);
+    return key;
+  }
+  std::shared_ptr<const address_handle> make_answer(arrived_datagram& arrived) const {
+    ibv_grh header{};
+    std::memcpy(&header, arrived.route.data(), sizeof header);
+    ibv_ah_attr attributes{};
+    if (ibv_init_ah_from_wc(device(), port_, &arrived.completion, &header, &attributes) != 0) return nullptr;
+    auto made = make_address(attributes);
+    return made ? std::make_shared<const address_handle>(std::move(*made)) : nullptr;
+  }
+
+  cm_identifier id_;
+  std::optional<qp> pair_;
+  std::uint8_t port_ = 1;
+  std::map<addresses_key, std::shared_ptr<const address_handle>> senders_;
+};
+
+}  // namespace verbena::detail

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <rdma/rdma_cma.h>
+#include <verbena/cm.hpp>
+#include <verbena/cm/datagram_socket_state.hpp>
+
+// Datagrams to any peer, of at most one packet (UD). Each arrives whole, or is lost.
+//
+//   task<> echo(datagram_socket s) {
+//     while (const datagram d = co_await s.receive()) co_await s.send(d.from, d.payload.bytes());
+//   }
+//   task<> ask(datagram_socket s) {
+//     const datagram_address server = co_await s.resolve("10.0.0.1:7471");
+//     co_await s.send(server, "hello");
+//   }
+namespace verbena {
+
+// Where datagrams go: a queue pair of any host. Copies share an address handle. Must not outlive the loop.
+class datagram_address {
+ public:
+  datagram_address() = default;
+  datagram_address(std::shared_ptr<const address_handle> host, std::uint32_t qp_num, std::uint32_t qkey)
+      : host_(std::move(host)), qp_num_(qp_num), qkey_(qkey) {}
+
+  // False for a default one, to which nothing can be sent.
+  explicit operator bool() const { return host_ != nullptr; }
+  std::uint32_t qp_num() const { return qp_num_; }
+  // For verbs: send(...).to(address.get()). REQUIRES: the address is true
+  datagram_peer get() const { return {*host_, qp_num_, qkey_}; }
+
+ private:
+  std::shared_ptr<const address_handle> host_;
+  std::uint32_t qp_num_ = 0, qkey_ = 0;
+};
+
+// A datagram that has arrived.
+struct datagram {
+  buffer payload;
+  datagram_address from;
+
+  // False after the last one. Keep the datagram in a variable to ask, as with class buffer.
+  explicit operator bool() const& { return static_cast<bool>(payload); }
+  explicit operator bool() const&& = delete;
+  std::string_view text() const { return payload.text(); }
+};
+
+// Sends and receives datagrams. Belongs to its loop's thread, and must not outlive the loop.
+class datagram_socket {
+ public:
+  // `where`: an address of an adapter of this host, as "10.0.0.1:7471". Peers resolve it. With port 0 the
+  // kernel chooses one. "[::]:7471" is for hosts with one adapter. Throws exception: EADDRINUSE, or
+  // EADDRNOTAVAIL if no adapter has the address.
+  datagram_socket(loop& io, std::string_view where, const datagram_options& options = {})
+      : state_(new detail::datagram_socket_state(io, where, options),
+               [](detail::datagram_socket_state* last) { last->release(); }) {}
+
+  std::uint16_t port() const { return state_->port(); }
+  // The length in bytes of the longest datagram: that of a packet.
+  std::size_t max_message_size() const { return state_->max_message_size(); }
+
+  // Asks the host of "host:port" for the address of its socket. Throws exception: ECONNREFUSED if there is
+  // none, ETIMEDOUT after datagram_options::deadline. A name server that is slow blocks the loop's thread.
+  task<datagram_address> resolve(std::string where) {
+    const auto kept = state_;
+    const auto lookup = kept->look_for(where);
+    while (!lookup->is_over()) co_await detail::wait_in(lookup->waiting, [&] { return lookup->is_over(); });
+    if (lookup->failure()) throw exception(lookup->failure()->about(where));
+    if (lookup->device() != kept->device())
+      throw exception(error("resolve", EHOSTUNREACH, where, "another adapter than the socket's leads there"));
+    const rdma_ud_param& found = lookup->found();
+    auto host = kept->make_address(found.ah_attr);
+    if (!host) throw exception(host.error());
+    co_return datagram_address(std::make_shared<const address_handle>(std::move(*host)), found.qp_num,
+                               found.qkey);
+  }
+
+  // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if it is too long. Ends when the
+  // datagram is handed to the adapter.
+  task<> send(const datagram_address& to, std::span<const std::byte> bytes) {
+    buffer copy = state_->take_buffer(bytes.size());
+    if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
+    return detail::send_datagram(state_, std::move(copy),
+                                 [to](detail::datagram_socket_state& socket, buffer payload) {
+                                   socket.send(std::move(payload), to.get());
+                                 });
+  }
+  task<> send(const datagram_address& to, std::string_view text) {
+    return send(to, std::as_bytes(std::span(text)));
+  }
+
+  // Returns the next datagram. Returns an empty one, which is false, after close().
+  task<datagram> receive() {
+    const auto kept = state_;
+    for (;;) {
+      detail::arrived_datagram first = co_await detail::receive_datagram(kept);
+      if (!first.payload) co_return datagram();
+      auto host = kept->sender_of(first);
+      if (host == nullptr) continue;  // this host cannot reach the sender: its address is made up
+      co_return datagram{std::move(first.payload),
+                         datagram_address(std::move(host), first.completion.src_qp, RDMA_UDP_QKEY)};
+    }
+  }
+  // Waits until what was sent has left. Then ends receiving.
+  task<> close() { return detail::close_datagrams(state_); }
+
+ private:
+  std::shared_ptr<detail::datagram_socket_state> state_;
+};
+
+}  // namespace verbena
