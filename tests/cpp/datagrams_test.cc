@@ -61,6 +61,7 @@ TEST_P(Datagrams, HaveAtMostOnePacket) {
     const datagram got = co_await one.receive();
     EXPECT_EQ(got.text(), longest);
     EXPECT_EQ(co_await code_of(one.send(self, longest + "x")), EMSGSIZE);
+    EXPECT_EQ(co_await code_of(one.send(datagram_address(), "to nobody")), EDESTADDRREQ);
   }(io_));
 }
 

@@ -26,6 +26,23 @@
 
 namespace verbena::detail {
 
+// A host that datagrams come from or go to. Its address handle is made when the first datagram is sent there:
+// making one may look for a neighbour, which takes a second if the address is made up.
+class datagram_host {
+ public:
+  datagram_host(const pd& domain, const ibv_ah_attr& attributes) : domain_(domain), attributes_(attributes) {}
+  // Throws exception if the host cannot be reached.
+  const address_handle& handle() {
+    if (!handle_) handle_ = std::move(domain_.make_address(attributes_)).value();
+    return *handle_;
+  }
+
+ private:
+  const pd& domain_;
+  const ibv_ah_attr attributes_;
+  std::optional<address_handle> handle_;
+};
+
 // A question to another host: which queue pair receives the datagrams for an address? Connection management
 // asks by a SIDR request (IBTA volume 1, 12.11). Lives in the coroutine that asks.
 class datagram_lookup final : public cm_handler {
@@ -137,21 +154,21 @@ class datagram_socket_state final : public datagram_state {
                                              options_.deadline);
   }
   ibv_context* device() const { return pair_->get()->context; }
-  result<address_handle> make_address(ibv_ah_attr attributes) const {
-    return adapter_->domain().make_address(attributes);
+  std::shared_ptr<datagram_host> host(const ibv_ah_attr& attributes) const {
+    return std::make_shared<datagram_host>(adapter_->domain(), attributes);
   }
-  // The address handle of a datagram's sender, or nothing if it has an address that this host cannot reach.
-  // Handles are kept, since making one reads the table of GIDs. Senders may make up addresses: so a full
-  // store is emptied. Programs share the handles that they still use.
-  std::shared_ptr<const address_handle> sender_of(arrived_datagram& arrived) {
-    const auto [found, is_new] = senders_.try_emplace(addresses_in(arrived.route));
-    if (!is_new) return found->second;
-    auto made = make_answer(arrived);
-    if (senders_.size() > kMaxSenders) {
-      senders_.clear();
-      return made;
-    }
-    return found->second = std::move(made);
+  // The host of a datagram's sender, or nothing if none of this device's GIDs is the datagram's destination.
+  // Hosts are kept, since the attributes come from the table of GIDs. Senders may make up addresses, so a
+  // full store is emptied; the program shares the hosts that it still uses.
+  std::shared_ptr<datagram_host> sender_of(arrived_datagram& arrived) {
+    const addresses_key key = addresses_in(arrived.route);
+    if (const auto found = senders_.find(key); found != senders_.end()) return found->second;
+    ibv_grh header{};
+    std::memcpy(&header, arrived.route.data(), sizeof header);
+    ibv_ah_attr attributes{};
+    if (ibv_init_ah_from_wc(device(), port_, &arrived.completion, &header, &attributes) != 0) return nullptr;
+    if (senders_.size() == kMaxSenders) senders_.clear();
+    return senders_[key] = host(attributes);
   }
 
  private:
@@ -168,19 +185,10 @@ class datagram_socket_state final : public datagram_state {
     std::memcpy(key.data(), route.data() + from, route.size() - from);
     return key;
   }
-  std::shared_ptr<const address_handle> make_answer(arrived_datagram& arrived) const {
-    ibv_grh header{};
-    std::memcpy(&header, arrived.route.data(), sizeof header);
-    ibv_ah_attr attributes{};
-    if (ibv_init_ah_from_wc(device(), port_, &arrived.completion, &header, &attributes) != 0) return nullptr;
-    auto made = make_address(attributes);
-    return made ? std::make_shared<const address_handle>(std::move(*made)) : nullptr;
-  }
-
   cm_identifier id_;
   std::optional<qp> pair_;
   std::uint8_t port_ = 1;
-  std::map<addresses_key, std::shared_ptr<const address_handle>> senders_;
+  std::map<addresses_key, std::shared_ptr<datagram_host>> senders_;
 };
 
 }  // namespace verbena::detail

@@ -26,21 +26,26 @@
 //   }
 namespace verbena {
 
-// Where datagrams go: a queue pair of any host. Copies share an address handle. Must not outlive the loop.
+// Where datagrams go: a queue pair of any host. Copies share an address handle. Belongs to the
+// socket's loop, and must not outlive it.
 class datagram_address {
  public:
   datagram_address() = default;
-  datagram_address(std::shared_ptr<const address_handle> host, std::uint32_t qp_num, std::uint32_t qkey)
+  datagram_address(std::shared_ptr<detail::datagram_host> host, std::uint32_t qp_num, std::uint32_t qkey)
       : host_(std::move(host)), qp_num_(qp_num), qkey_(qkey) {}
 
   // False for a default one, to which nothing can be sent.
   explicit operator bool() const { return host_ != nullptr; }
   std::uint32_t qp_num() const { return qp_num_; }
-  // For verbs: send(...).to(address.get()). REQUIRES: the address is true
-  datagram_peer get() const { return {*host_, qp_num_, qkey_}; }
+  // For verbs: send(...).to(address.get()). Throws exception: EDESTADDRREQ if the address is false, or why
+  // the host cannot be reached.
+  datagram_peer get() const {
+    if (host_ == nullptr) throw exception(error("send a datagram", EDESTADDRREQ));
+    return {host_->handle(), qp_num_, qkey_};
+  }
 
  private:
-  std::shared_ptr<const address_handle> host_;
+  std::shared_ptr<detail::datagram_host> host_;
   std::uint32_t qp_num_ = 0, qkey_ = 0;
 };
 
@@ -79,10 +84,9 @@ class datagram_socket {
     if (lookup->device() != kept->device())
       throw exception(error("resolve", EHOSTUNREACH, where, "another adapter than the socket's leads there"));
     const rdma_ud_param& found = lookup->found();
-    auto host = kept->make_address(found.ah_attr);
-    if (!host) throw exception(host.error());
-    co_return datagram_address(std::make_shared<const address_handle>(std::move(*host)), found.qp_num,
-                               found.qkey);
+    const datagram_address there(kept->host(found.ah_attr), found.qp_num, found.qkey);
+    there.get();  // makes the address handle: here an error has the name
+    co_return there;
   }
 
   // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if it is too long. Ends when the
@@ -106,7 +110,7 @@ class datagram_socket {
       detail::arrived_datagram first = co_await detail::receive_datagram(kept);
       if (!first.payload) co_return datagram();
       auto host = kept->sender_of(first);
-      if (host == nullptr) continue;  // this host cannot reach the sender: its address is made up
+      if (host == nullptr) continue;
       co_return datagram{std::move(first.payload),
                          datagram_address(std::move(host), first.completion.src_qp, RDMA_UDP_QKEY)};
     }
