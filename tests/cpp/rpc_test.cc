@@ -463,6 +463,65 @@ TEST_F(Rpc, RunsLongCallsAlone) {
 }
 
 // Each large reply takes memory of the client.
+// A client that calls and does not fetch: its next calls wait, and it loses its connection.
+TEST_F(Rpc, LimitsTheRepliesThatAClientDoesNotFetch) {
+  options_.max_client_replies = 100'000;
+  options_.patience = 50ms;
+  serve();
+  io_.run([this](loop&) -> task<> {
+    connection rude = co_await rude_connection();
+    constexpr std::uint64_t kCalls = 20;
+    const std::string arguments(100, 'x');  // "repeat" makes 100,000 bytes of it
+    for (std::uint64_t number = 1; number <= kCalls; ++number) {
+      co_await rude.send(text_of(
+          record{kind::call, 0, number, rpc::detail::number_of("repeat"), rpc::detail::bytes_of(arguments)}));
+    }
+    int replies = 0;
+    while (const buffer message = co_await rude.receive()) ++replies;
+    EXPECT_EQ(replies, 1) << "and then the server disconnects";
+  });
+}
+
+TEST_F(Rpc, GoesOnWhenRepliesAreFetched) {
+  options_.max_client_replies = 100'000;
+  serve();
+  run([this](rpc::client& client) -> task<> {
+    std::vector<task<std::string>> calls;
+    const auto call = [&]() -> task<std::string> {
+      co_return co_await client.call<"repeat">(std::string(100, 'x'));
+    };
+    for (int i = 0; i < 50; ++i) calls.push_back(call());
+    for (const std::string& each : co_await when_all(std::move(calls))) EXPECT_EQ(each.size(), 100'000U);
+  });
+}
+
+TEST_F(Rpc, StopsAlthoughAClientDoesNotFetchItsReply) {
+  options_.patience = 50ms;
+  serve();
+  io_.run([this](loop&) -> task<> {
+    connection rude = co_await rude_connection();
+    const std::string arguments(100, 'x');
+    co_await rude.send(text_of(
+        record{kind::call, 0, 1, rpc::detail::number_of("repeat"), rpc::detail::bytes_of(arguments)}));
+    co_await rude.receive();
+    co_await server_->stop();
+    EXPECT_EQ(server_->clients(), 0U);
+  });
+}
+
+TEST_F(Rpc, StopsAlthoughACallDoesNotEnd) {
+  options_.patience = 50ms;
+  serve();
+  io_.run([this](loop&) -> task<> {
+    rpc::client client = co_await connected();
+    auto endless = client.call<"never">("");
+    while (waiting_ == 0) co_await io_.yield();
+    co_await server_->stop();
+    EXPECT_EQ(waiting_, 0);
+    EXPECT_EQ(co_await code_of(std::move(endless)), ECONNRESET);
+  });
+}
+
 TEST_F(Rpc, ClientTakesOneReplyForEachCall) {
   listener rude(io_, "127.0.0.1:0");
   address_ = "127.0.0.1:" + std::to_string(rude.port());

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <verbena/cm.hpp>
+#include <verbena/rpc/fetches.hpp>
 #include <verbena/rpc/link.hpp>
 #include <verbena/rpc/record.hpp>
 
@@ -27,6 +28,8 @@ struct client_options {
   // How long idempotent calls wait for a new connection after one was lost.
   duration reconnect = std::chrono::seconds(5);
   std::size_t max_reply = std::size_t{64} << 20;  // bytes; longer replies fail with EMSGSIZE
+  // Bytes of large replies that are fetched at a time. A single one may be larger.
+  std::size_t max_replies = std::size_t{64} << 20;
   connection_options connection = {};
 };
 
@@ -64,7 +67,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
   using call = client_call<connection>;
 
   client_core(loop& io, std::string where, const client_options& options)
-      : io_(io), where_(std::move(where)), options_(options) {}
+      : io_(io), where_(std::move(where)), options_(options), replies_(io, memory_, options.max_replies) {}
 
   // Connects for the first time. Throws exception.
   task<> connect() {
@@ -246,7 +249,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
   // The server has refused or failed a call. One that stops refuses all: its successor may take them.
   bool refused(const record& one) {
     call* const its = find(one.call);
-    if (its == nullptr) return false;
+    if (its == nullptr || its->is_fetching) return false;
     const bool may_repeat = one.code == ESHUTDOWN && is_leaving_ && its->is_idempotent && !its->is_done;
     if (may_repeat && !is_closed_) {
       take_back(*its);
@@ -300,6 +303,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
         failure = error("call", EMSGSIZE, {}, "the reply is longer than client_options::max_reply");
       } else {
         try {
+          fetch_line::place memory(replies_, there.size);
+          co_await memory.turn();
           const buffer arrived = co_await from->peer().read(there);
           result = arrived.text();
         } catch (const exception&) {
@@ -380,6 +385,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
   std::vector<call*> free_;
   std::deque<call*> queue_;
   list<waiter> closing_;
+  fetch_memory memory_{options_.max_replies};
+  fetch_line replies_;
 };
 
 }  // namespace detail

@@ -101,7 +101,8 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   // Waits until everything has been sent. Then disconnects.
   task<> finish() {
     const auto self = this->shared_from_this();
-    while (!has_ended_ && waiting_bytes_ != 0) co_await io_.yield();
+    const auto is_done = [this] { return waiting_bytes_ == 0 || has_ended_; };
+    while (!is_done()) co_await wait_in(draining_, is_done);
     co_await connection_.close();
     end();
   }
@@ -110,6 +111,7 @@ class link : public std::enable_shared_from_this<link<Connection>> {
     if (std::exchange(has_ended_, true)) return;
     io_.wake_all(unsent_);
     io_.wake_all(congested_);
+    io_.wake_all(draining_);
     connection_.disconnect();
   }
   bool has_ended() const { return has_ended_; }
@@ -152,6 +154,7 @@ class link : public std::enable_shared_from_this<link<Connection>> {
           under_way.push_back(connection_.send(std::move(next)));
           if (!is_congested()) io_.wake_all(congested_);
         }
+        if (waiting_bytes_ == 0) io_.wake_all(draining_);
       }
     } catch (const exception&) {
       end();  // receive() reports the reason
@@ -166,6 +169,7 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   std::size_t waiting_bytes_ = 0;
   list<waiter> unsent_;     // the sending coroutine
   list<waiter> congested_;  // those who wait for room()
+  list<waiter> draining_;   // finish()
   bool has_ended_ = false;
 };
 

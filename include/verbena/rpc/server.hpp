@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,9 +19,10 @@
 #include <vector>
 
 #include <verbena/cm.hpp>
-#include <verbena/rpc/arguments.hpp>
+#include <verbena/rpc/fetches.hpp>
 #include <verbena/rpc/link.hpp>
 #include <verbena/rpc/record.hpp>
+#include <verbena/rpc/replies.hpp>
 #include <verbena/rpc/service.hpp>
 
 namespace verbena::rpc {
@@ -32,6 +34,11 @@ struct server_options {
   // wait. A single call may be larger.
   std::size_t max_client_arguments = std::size_t{64} << 20;
   std::size_t max_all_arguments = std::size_t{1} << 30;
+  // Bytes of large replies that one client, and all clients, have not fetched yet. Further calls wait.
+  std::size_t max_client_replies = std::size_t{64} << 20;
+  std::size_t max_all_replies = std::size_t{1} << 30;
+  // A client loses its connection if no READ of large data ends for so long, while one is under way or due.
+  duration patience = std::chrono::seconds(30);
   // All clients of a loop share receives, so that idle ones cost little.
   connection_options connection = {.shared_receives = 2048};
 };
@@ -43,13 +50,14 @@ namespace detail {
 template <class Connection>
 class session : public std::enable_shared_from_this<session<Connection>> {
  public:
-  session(loop& io, const service& methods, const server_options& options, argument_memory& memory,
-          Connection peer)
+  session(loop& io, const service& methods, const server_options& options, fetch_memory& arguments,
+          reply_memory& replies, Connection peer)
       : io_(io),
         methods_(methods),
         options_(options),
         link_(std::make_shared<link<Connection>>(io, std::move(peer))),
-        arguments_(io, memory, options.max_client_arguments) {}
+        arguments_(io, arguments, options.max_client_arguments),
+        replies_(io, replies, options.max_client_replies) {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() { link_->end(); }
@@ -69,6 +77,8 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     link_->send({kind::goodbye});
     finish_if_done();
   }
+  // Disconnects now.
+  void end() { link_->end(); }
 
  private:
   // A call, from its arrival until its reply is on its way or, if that is large, has been fetched.
@@ -79,7 +89,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     session& its;
     std::uint64_t number = 0;
     std::string arguments;
-    std::unique_ptr<argument_line::place> large_arguments;
+    std::unique_ptr<fetch_line::place> large_arguments;
     std::optional<task<>> work;
     std::uint64_t hold_number = 0;  // 0: nobody holds it
     bool is_fetching = false;       // its READ is under way
@@ -160,14 +170,18 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   bool finish_large(std::uint64_t number) {
     const auto found = calls_.find(number);
     if (found == calls_.end() || !found->second->large_reply) return false;
+    const std::size_t bytes = found->second->large_reply->remote().size;
     found->second->large_reply.reset();
     if (found->second->is_over()) calls_.erase(found);
+    replies_.give_back(bytes);
+    end_read();
     finish_if_done();
     return true;
   }
 
   task<> answer(call& own, const service::handler& handler) {
     try {
+      if (!replies_.has_room()) co_await replies_.room();
       send_reply(own, co_await handler(bytes_of(own.arguments), own));
     } catch (const exception& thrown) {
       fail(own.number, thrown.error().code(), thrown.what());
@@ -195,11 +209,13 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   }
   // Takes memory for the arguments when it is the call's turn, and READs them.
   task<> fetch(call& own, remote_slice there) {
-    own.large_arguments = std::make_unique<argument_line::place>(arguments_, there.size);
+    own.large_arguments = std::make_unique<fetch_line::place>(arguments_, there.size);
     co_await own.large_arguments->turn();
     auto reading = link_->peer().read(there);
     own.is_fetching = true;
+    begin_read();
     const buffer arrived = co_await reading;
+    end_read();
     own.is_fetching = false;
     if (!own.is_cancelled) own.arguments = arrived.text();
     own.large_arguments->end_read();
@@ -230,8 +246,21 @@ class session : public std::enable_shared_from_this<session<Connection>> {
       return link_->send({kind::reply, 0, own.number, 0, bytes_of(made.bytes())});
     own.large_reply.emplace(link_->peer().share(made.bytes().size(), access::remote_read));
     std::memcpy(own.large_reply->data(), made.bytes().data(), made.bytes().size());
+    replies_.take(made.bytes().size());
+    begin_read();
     const remote_slice there = own.large_reply->remote();
     link_->send({kind::large_reply, 0, own.number, 0, std::as_bytes(std::span(&there, 1))});
+  }
+  // READs of arguments by this end, or of replies by the client. Each end of one gives the others more time.
+  void begin_read() {
+    if (reads_++ == 0) await_read();
+  }
+  void end_read() {
+    stalled_.stop();
+    if (--reads_ != 0) await_read();
+  }
+  void await_read() {
+    stalled_.start(io_.timers(), io_.now() + options_.patience, [this] { link_->end(); });
   }
   void fail(std::uint64_t number, int code, std::string_view why) {
     link_->send({kind::failure, static_cast<std::uint16_t>(code), number, 0,
@@ -242,7 +271,10 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   const service& methods_;
   const server_options& options_;
   const std::shared_ptr<link<Connection>> link_;
-  argument_line arguments_;
+  fetch_line arguments_;
+  reply_line replies_;
+  std::size_t reads_ = 0;
+  verbena::detail::timer stalled_;
   std::uint64_t holds_ = 0;  // that calls have had
   std::unordered_map<std::uint64_t, std::unique_ptr<call>> calls_;
   std::vector<std::uint64_t> ended_;
@@ -266,7 +298,8 @@ class basic_server {
       : io_(io),
         methods_(methods),
         options_(options),
-        memory_(options.max_all_arguments),
+        arguments_(options.max_all_arguments),
+        replies_(options.max_all_replies),
         listener_(io, where, options.connection) {
     accepting_.emplace(accept());
     start_.suspend(accepting_->handle());
@@ -284,11 +317,17 @@ class basic_server {
   // Number of clients that are connected.
   std::size_t clients() const { return clients_.size(); }
 
-  // Accepts no further clients and calls, lets the running calls end, and disconnects.
+  // Accepts no further clients and calls, lets the running calls end, and disconnects. After
+  // server_options::patience, disconnects those whose calls have not ended, or who have not taken the
+  // answers.
   task<> stop() {
     start_.unlink();  // the loop may not have begun accept() yet
     accepting_.reset();
     for (const client& each : clients_) each.own->stop();
+    verbena::detail::timer late;
+    late.start(io_.timers(), io_.now() + options_.patience, [this] {
+      for (const client& each : clients_) each.own->end();
+    });
     while (!clients_.empty())
       co_await verbena::detail::wait_in(stopping_, [this] { return clients_.empty(); });
   }
@@ -306,8 +345,8 @@ class basic_server {
     for (;;) {
       connection peer = co_await listener_.accept();
       client& added = clients_.emplace_back();
-      added.own =
-          std::make_shared<detail::session<connection>>(io_, methods_, options_, memory_, std::move(peer));
+      added.own = std::make_shared<detail::session<connection>>(io_, methods_, options_, arguments_, replies_,
+                                                                std::move(peer));
       added.work.emplace(serve(std::prev(clients_.end())));
       added.start.suspend(added.work->handle());
       io_.wake(added.start);
@@ -326,7 +365,8 @@ class basic_server {
   loop& io_;
   const service& methods_;
   const server_options options_;
-  detail::argument_memory memory_;
+  detail::fetch_memory arguments_;
+  detail::reply_memory replies_;
   typename Network::listener listener_;
   std::list<client> clients_;
   std::vector<place> ended_;
