@@ -17,6 +17,7 @@
 #include "agent/cm/address.h"
 #include "agent/cm/cleanup.h"
 #include "agent/cm/connection_trace.h"
+#include "agent/cm/early_messages.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/identifier.h"
 #include "agent/cm/ledger.h"

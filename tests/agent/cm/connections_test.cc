@@ -17,6 +17,7 @@
 
 #include "agent/agent_process.h"
 #include "agent/cm/cleanup.h"
+#include "agent/cm/early_messages.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/cm/gsi_port.h"
+#include "agent/cm/early_messages.h"
 
 namespace verbena::agent {
 namespace {
