@@ -291,17 +291,17 @@ TEST(EventLoop, WakesUpAtTheEndOfAPause) {
       EventLoop::kPerRound, [&] { return MonotonicClock::now() + ahead; }, [&] { return begun + ahead; });
   int runs = 0;
   const auto piece = [&] {
-    ahead += UserTurns::kSlow;
-    return ++runs <= SlowUsers::kMinSlow;
+    ahead += UserTurns::kSlow + 2 * SlowUsers::kBudget;
+    return ++runs < 2;
   };
   loop.in_turn_of(kSlow, piece);
-  while (runs <= SlowUsers::kMinSlow) loop.run_round();
+  while (runs < 2) loop.run_round();
   loop.in_turn_of(kSlow, piece);
-  ahead += SlowUsers::kPause * UserTurns::kSlow - std::chrono::milliseconds(10);
+  ahead += SlowUsers::kPause * SlowUsers::kBudget - std::chrono::milliseconds(10);
   bool is_late = false;
   loop.at(MonotonicClock::now() + std::chrono::seconds(20), [&] { is_late = true; });
-  while (runs < 2 + SlowUsers::kMinSlow && !is_late) loop.run_round();
-  EXPECT_EQ(runs, 2 + SlowUsers::kMinSlow);
+  while (runs < 3 && !is_late) loop.run_round();
+  EXPECT_EQ(runs, 3);
   EXPECT_FALSE(is_late);
 }
 

@@ -77,7 +77,7 @@ uint64_t EventChannel::send(protocol::CmEvent event) {
   event.generation = generation_;
   ++sent_;
   bool is_sent = false;
-  if (queue_.empty()) loop_.try_for(user_, [&] { is_sent = transmit(event); });
+  if (queue_.empty()) loop_.try_send_to(user_, [&] { is_sent = transmit(event); });
   if (!is_sent) {
     queue_.emplace(sent_, event);
     by_id_.emplace(event.id, sent_);
@@ -136,7 +136,10 @@ bool EventChannel::on_writable() {
     return false;
   }
   for (int i = 0; i < kAtOnce && !queue_.empty(); ++i) {
-    if (!transmit(queue_.begin()->second)) return false;
+    bool is_sent = false;
+    const bool pauses = !loop_.try_send_to(user_, [&] { is_sent = transmit(queue_.begin()->second); });
+    if (pauses) return true;
+    if (!is_sent) return false;
     take_out(queue_.begin());
   }
   if (queue_.empty()) watch(false);

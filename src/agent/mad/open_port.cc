@@ -89,7 +89,7 @@ void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
   std::memcpy(message.data(), &header, sizeof header);
   std::memcpy(message.data() + sizeof header, in_message.data(), in_message.size());
   Result<void> sent = fail(EAGAIN);
-  loop_.try_for(user_, [&] {
+  loop_.try_send_to(user_, [&] {
     sent = in_file ? send_with_file(message, mad.subspan(in_message.size())) : socket_.send(message);
   });
   if (!sent) {

@@ -43,10 +43,10 @@ void ClientEvents::push_links() {
   const auto event = protocol::request_header(MessageType::kLinksChanged, ++sequence_, version_);
   const int file = links_.file();
   // Sent even if the user has many unread descriptors: there is at most one per client.
-  if (socket_->send(protocol::bytes_of(event), {&file, 1})) {
-    links_outdated_ = false;
-    links_unseen_ = true;
-  }
+  loop_.send_to(user_, [&] {
+    links_unseen_ = socket_->send(protocol::bytes_of(event), {&file, 1}).has_value();
+  });
+  if (links_unseen_) links_outdated_ = false;
 }
 
 template <class Message>
@@ -57,7 +57,7 @@ bool ClientEvents::say(Kind& kind, Message message, int error, const UniqueFd& f
   message.header.error = error;
   const int fd = file.get();
   bool sent = false;
-  loop_.try_for(user_, [&] {
+  loop_.try_send_to(user_, [&] {
     sent = socket_->send(protocol::bytes_of(message), {&fd, file ? 1u : 0u}).has_value();
   });
   if (sent) ++kind.unseen;

@@ -396,7 +396,9 @@ void Session::send_error(const MessageHeader& request, int error, std::string_vi
 }
 
 void Session::send(ConstBytes message, std::span<const int> fds) {
-  if (const auto sent = socket_.send(message, fds); !sent) {
+  Result<void> sent;
+  parts_.loop.send_to(client_.uid, [&] { sent = socket_.send(message, fds); });
+  if (!sent) {
     log_info("client {} does not take its answer (errno {}): dropped", client_.pid, sent.error().code);
     close();
   } else if (!fds.empty()) {
