@@ -120,10 +120,10 @@ void EventLoop::queue_again() {
 }
 
 // A timer that a task sets for a time already past waits for the next round. Otherwise a task that runs
-// longer than its interval would block all others. Timers beyond a round's time limit also wait: a program
-// may have set 131,072 for one moment.
+// longer than its interval would block all others. Timers beyond a round's time limit also wait.
 void EventLoop::run_timers() {
   const TimePoint now = MonotonicClock::now();
+  user_timers_.queue_due(now);
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto node = timers_.extract(timers_.begin());
     survive_lack_of_memory(node.mapped());
@@ -149,7 +149,8 @@ void EventLoop::run_later() {
 }
 
 int EventLoop::timeout_ms() const {
-  const TimePoint next = timers_.empty() ? try_again_ : std::min(try_again_, timers_.begin()->first.first);
+  TimePoint next = std::min(try_again_, user_timers_.next());
+  if (!timers_.empty()) next = std::min(next, timers_.begin()->first.first);
   Duration left = Duration::max();
   if (next != kNever) left = next - MonotonicClock::now();
   if (const TimePoint end = turns_.pause_end(); end != kNever) left = std::min(left, end - clock_());

@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/types.h>
 
+#include "agent/user_timers.h"
 #include "agent/user_turns.h"
 #include "base/intrusive_list.h"
 #include "base/processor_clock.h"
@@ -29,7 +30,8 @@ namespace verbena::agent {
 //
 // Works in rounds: run_round() polls the descriptors once. Work that a user's programs cause is divided
 // fairly among users (UserTurns). Kernel notifications, network packets and timers do not wait for a user's
-// turn. A handler, task or piece of work that throws std::bad_alloc ends, and the loop goes on.
+// turn, but timers of a user's objects do. A handler, task or piece of work that throws std::bad_alloc ends,
+// and the loop goes on.
 class EventLoop {
  public:
   using Handler = std::function<void(uint32_t epoll_events)>;
@@ -59,8 +61,14 @@ class EventLoop {
   void set_events(int fd, uint32_t events);
   void forget(int fd);
 
+  // Runs the task at this time, before all users' work. For timers of the agent itself.
   TimerId at(TimePoint when, Task task);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
+  // Runs the task in a turn of the user, at this time or later. For timers of a user's objects.
+  UserTimers::Id at_for(uid_t user, TimePoint when, Task task) {
+    return user_timers_.at(user, when, std::move(task));
+  }
+  void cancel(const UserTimers::Id& timer) { user_timers_.cancel(timer); }
   // A task that its owner queues again and again. It runs once at the end of a round in which it was queued.
   // Queueing it takes no memory, so that it cannot fail. If the task throws std::bad_alloc, it runs again in
   // the next round. REQUIRES: the task may run twice; the loop outlives this object
@@ -129,6 +137,7 @@ class EventLoop {
   const Duration per_round_;
   const UserTurns::Clock clock_;
   UserTurns turns_;
+  UserTimers user_timers_{turns_};
   UniqueFd epoll_;
   UniqueFd stop_;
   bool stopped_ = false;

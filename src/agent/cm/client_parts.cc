@@ -129,7 +129,7 @@ uint64_t EventChannel::taken() const {
 bool EventChannel::on_writable() {
   if (!is_named()) {
     loop_.cancel(look_again_);
-    look_again_ = loop_.at(MonotonicClock::now() + kNamePatience, [this] {
+    look_again_ = loop_.at_for(user_, MonotonicClock::now() + kNamePatience, [this] {
       watch(false);
       watch(!queue_.empty());
     });

@@ -77,7 +77,7 @@ class EventChannel {
   const Tallies waiting_;
   bool watching_ = false;
   bool is_named_ = false;  // events wait until the socket has a name
-  EventLoop::TimerId look_again_;
+  UserTimers::Id look_again_;
   uint64_t sent_ = 0;     // events passed to send()
   int message_cost_ = 0;  // bytes that SIOCOUTQ counts for an unread event; 0: not measured yet
   Queue queue_;           // events that the socket did not accept

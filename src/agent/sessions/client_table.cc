@@ -82,7 +82,7 @@ void ClientTable::begin(uint64_t id) {
   pass_descriptors(client.socket.get(), true);
   sessions_[id] = {client.peer.uid,
                    make_session_(id, std::move(client.socket), client.peer, std::move(client.share))};
-  loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
+  loop_.at_for(client.peer.uid, MonotonicClock::now() + kHelloTimeout, [this, id] {
     const Session* session = find(id);
     if (session != nullptr && !session->is_greeted()) close(id);
   });

@@ -159,7 +159,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   struct Wait {
     uint64_t ticket;
     TimePoint until;
-    EventLoop::TimerId timer;
+    UserTimers::Id timer;
   };
   std::optional<Wait> wait_;
   std::unique_ptr<CmClient> cm_;
