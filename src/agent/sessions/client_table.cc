@@ -37,10 +37,10 @@ Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
   return {};
 }
 
-void ClientTable::accept_some() {
-  for (int i = 0; i < kClientsPerRound; ++i) {
-    if (!accept_one()) return;
-  }
+bool ClientTable::accept_some() {
+  int accepted = 0;
+  while (accepted < kClientsPerRound && accept_one()) ++accepted;
+  return accepted > 0;
 }
 
 // Accepts from the sockets in turn: a user that fills the queue of one cannot block clients of another.
