@@ -19,6 +19,7 @@ constexpr Duration kReturnTimeOfOne = std::chrono::seconds(1);
 // second in one of twenty starts. A second agent waits longer than this for the first one to listen.
 constexpr Duration kStateWait = std::chrono::seconds(8);
 constexpr Duration kStateInterval = std::chrono::seconds(2);  // between two attempts to create the directory
+constexpr Duration kIdleAgain = std::chrono::seconds(1);
 constexpr Duration kSweepDelay = std::chrono::seconds(1);
 
 // Returns the name of this host's adapters in the fabric: the host name's first part, as in rdma-ndd(8).
@@ -306,17 +307,23 @@ void Agent::consider_idle() {
     if (idle_timer_) loop_.cancel(*std::exchange(idle_timer_, std::nullopt));
     return;
   }
-  if (idle_timer_) return;
-  idle_timer_ = loop_.at(MonotonicClock::now() + *options_.idle_timeout, [this] {
+  if (!idle_timer_) end_later(*options_.idle_timeout);
+}
+
+void Agent::end_later(Duration patience) {
+  idle_timer_ = loop_.at(MonotonicClock::now() + patience, [this] {
     idle_timer_.reset();
     end_if_idle();
   });
 }
 
+// A program may have connected at this very moment. The agent stays for another second while any programs
+// connect, even if it refuses them. They may connect faster than it accepts them, so it serves others
+// meanwhile.
 void Agent::end_if_idle() {
-  while (clients_.accept_one()) {  // a program may have connected at this very moment
-  }
+  const bool any = clients_.accept_some();
   if (!is_idle()) return;
+  if (any) return end_later(kIdleAgain);
   log_info("idle: good-bye");
   loop_.stop();
 }

@@ -100,6 +100,7 @@ class Agent : private AgentHost {
 
   bool wants_standby() const;
   void consider_standby();
+  void end_later(Duration patience);
   void end_if_idle();
   bool is_idle() const;
 

@@ -102,7 +102,7 @@ std::optional<protocol::CmEvent> ClientRequests::start_resolving(CmIdentifier& i
   if (!place) return finish_resolving(id, route, ENODEV);
   if (route.is_local || !has_known_family(route.next_hop)) return finish_resolving(id, route, 0);
   const auto timeout = std::chrono::milliseconds(std::min<uint32_t>(timeout_ms, INT32_MAX));
-  id.resolving = service_.neighbours().await(route.interface_index, route.next_hop,
+  id.resolving = service_.neighbours().await(id.user, route.interface_index, route.next_hop,
                                              MonotonicClock::now() + timeout, [this, &id, route](int error) {
                                                id.resolving = 0;
                                                id.client->recount(id);

@@ -62,7 +62,7 @@ EventChannel::EventChannel(EventLoop& loop, uid_t user, ClientFile socket, uint3
     : loop_(loop), user_(user), socket_(std::move(socket)), generation_(generation), waiting_(waiting) {}
 
 EventChannel::~EventChannel() {
-  loop_.cancel(look_again_);
+  if (watch_later_) loop_.cancel(*watch_later_);
   watch(false);
   tally(0, queue_.size());
 }
@@ -77,13 +77,13 @@ uint64_t EventChannel::send(protocol::CmEvent event) {
   event.generation = generation_;
   ++sent_;
   bool is_sent = false;
-  if (queue_.empty()) loop_.try_for(user_, [&] { is_sent = transmit(event); });
+  if (queue_.empty()) loop_.try_send_to(user_, [&] { is_sent = transmit(event); });
   if (!is_sent) {
     queue_.emplace(sent_, event);
     by_id_.emplace(event.id, sent_);
     if (event.listener != 0) by_listener_.emplace(event.listener, sent_);
     tally(1, 0);
-    watch(true);
+    watch_later(TimePoint{});
   }
   return sent_;
 }
@@ -128,19 +128,28 @@ uint64_t EventChannel::taken() const {
 
 bool EventChannel::on_writable() {
   if (!is_named()) {
-    loop_.cancel(look_again_);
-    look_again_ = loop_.at(MonotonicClock::now() + kNamePatience, [this] {
-      watch(false);
-      watch(!queue_.empty());
-    });
+    watch(false);
+    watch_later(MonotonicClock::now() + kNamePatience);
     return false;
   }
   for (int i = 0; i < kAtOnce && !queue_.empty(); ++i) {
-    if (!transmit(queue_.begin()->second)) return false;
+    bool is_sent = false;
+    const bool pauses = !loop_.try_send_to(user_, [&] { is_sent = transmit(queue_.begin()->second); });
+    if (pauses) return true;
+    if (!is_sent) return false;
     take_out(queue_.begin());
   }
   if (queue_.empty()) watch(false);
   return !queue_.empty();
+}
+
+// The program may watch the socket itself, any number of times. Then epoll_ctl(2) takes long.
+void EventChannel::watch_later(TimePoint when) {
+  if (watching_ || watch_later_) return;
+  watch_later_ = loop_.at_for(user_, when, [this] {
+    watch_later_.reset();
+    watch(!queue_.empty());
+  });
 }
 
 void EventChannel::watch(bool wanted) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -66,6 +67,8 @@ class EventChannel {
   // Sends up to 16 queued events. Returns false if the socket is full or no events are left.
   bool on_writable();
   void watch(bool wanted);
+  // Watches the socket in a turn of the user, if events are queued then.
+  void watch_later(TimePoint when);
   void tally(size_t more, size_t less);
 
   static constexpr Duration kNamePatience = std::chrono::milliseconds(10);
@@ -77,7 +80,7 @@ class EventChannel {
   const Tallies waiting_;
   bool watching_ = false;
   bool is_named_ = false;  // events wait until the socket has a name
-  EventLoop::TimerId look_again_;
+  std::optional<UserTimers::Id> watch_later_;
   uint64_t sent_ = 0;     // events passed to send()
   int message_cost_ = 0;  // bytes that SIOCOUTQ counts for an unread event; 0: not measured yet
   Queue queue_;           // events that the socket did not accept

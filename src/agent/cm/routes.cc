@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kRequestBytes = 256;
 constexpr size_t kAnswerBytes = 8192;
-// Number of waits for one neighbour that end per round of the loop: 131,072 identifiers may wait for it.
+// Number of waits for one neighbour whose ends are queued per round of the loop: 131,072 identifiers may wait
+// for it.
 constexpr size_t kAtOnce = 64;
 // Maximum number of datagrams of the kernel per round.
 constexpr int kDatagramsAtOnce = 64;
@@ -240,18 +241,18 @@ Neighbours::~Neighbours() {
   for (const auto& [ticket, waiting] : waiting_) loop_.cancel(waiting.timer);
 }
 
-Neighbours::Ticket Neighbours::await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline,
-                                     Done done) {
+Neighbours::Ticket Neighbours::await(uid_t user, uint32_t interface_index, const CmAddress& neighbour,
+                                     TimePoint deadline, Done done) {
   listen();
   const Ticket ticket = next_ticket_++;
   // A known neighbour is reported at once, but from the loop.
   if (is_known(interface_index, neighbour)) deadline = TimePoint{};
   const int verdict = deadline == TimePoint{} ? 0 : ETIMEDOUT;
-  const auto timer = loop_.at(deadline, [this, ticket, verdict] { finish(ticket, verdict); });
-  waiting_.emplace(ticket, Waiting{interface_index, neighbour, timer, std::move(done)});
+  const auto timer = loop_.at_for(user, deadline, [this, ticket, verdict] { finish(ticket, verdict); });
+  waiting_.emplace(ticket, Waiting{user, interface_index, neighbour, timer, std::move(done)});
   try {
-    by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
     if (verdict != 0) {
+      by_neighbour_.emplace(key_of(interface_index, neighbour), ticket);
       provoke(interface_index, neighbour);
       // The link table may not have a new netdev yet. If that has no hardware addresses, the kernel knows the
       // neighbour now, without a netlink message.
@@ -338,7 +339,12 @@ void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
     }
     tickets.push_back(entry->second);
   }
-  for (const Ticket ticket : tickets) finish(ticket, 0);
+  for (const Ticket ticket : tickets) {
+    Waiting& waiting = waiting_.at(ticket);
+    const auto timer = loop_.at_for(waiting.user, TimePoint{}, [this, ticket] { finish(ticket, 0); });
+    loop_.cancel(std::exchange(waiting.timer, timer));
+    by_neighbour_.erase({key, ticket});
+  }
 }
 
 // Looks at all known neighbours, after the netlink socket has overflowed. The kernel keeps one or two

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "agent/cm/address.h"
 #include "agent/event_loop.h"
 #include "agent/links/netlink_attributes.h"
@@ -97,18 +99,20 @@ class Neighbours {
       : loop_(loop), routes_(routes), needs_none_(std::move(needs_none)) {}
   ~Neighbours();
 
-  // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called from
-  // the event loop, never before await() returns. Returns a ticket for cancel().
-  Ticket await(uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline, Done done);
+  // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called in a
+  // turn of the user, never before await() returns. Returns a ticket for cancel().
+  Ticket await(uid_t user, uint32_t interface_index, const CmAddress& neighbour, TimePoint deadline,
+               Done done);
   // Ends the wait without calling `done`. Ignores the ticket of a wait that has ended.
   void cancel(Ticket ticket);
   size_t waiting() const { return waiting_.size(); }
 
  private:
   struct Waiting {
+    uid_t user;
     uint32_t interface_index;
     CmAddress neighbour;
-    EventLoop::TimerId timer;
+    UserTimers::Id timer;
     Done done;
   };
   bool is_known(uint32_t interface_index, const CmAddress& neighbour) {
@@ -129,7 +133,7 @@ class Neighbours {
   const NeedsNone needs_none_;
   Ticket next_ticket_ = 1;
   std::unordered_map<Ticket, Waiting> waiting_;
-  // Waits by neighbour. The ticket distinguishes several waits for one neighbour.
+  // Waits for neighbours that are not known. The ticket distinguishes several waits for one neighbour.
   std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
   NetlinkSocket events_;  // open while any wait is pending
   EventLoop::QueuedTask stop_{loop_, [this] { stop_listening(); }};

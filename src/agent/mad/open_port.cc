@@ -89,9 +89,11 @@ void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
   std::memcpy(message.data(), &header, sizeof header);
   std::memcpy(message.data() + sizeof header, in_message.data(), in_message.size());
   Result<void> sent = fail(EAGAIN);
-  loop_.try_for(user_, [&] {
-    sent = in_file ? send_with_file(message, mad.subspan(in_message.size())) : socket_.send(message);
-  });
+  if (in_file) {
+    sent = send_with_file(message, mad.subspan(in_message.size()));
+  } else {
+    loop_.try_send_to(user_, [&] { sent = socket_.send(message); });
+  }
   if (!sent) {
     const ActingFor user(user_);
     log_debug("a management datagram is lost: its program does not take it (errno {})", sent.error().code);
@@ -106,7 +108,10 @@ Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes re
   const auto theirs = sockets_.files().lease(user_, file->get(), rest.size());
   if (!theirs) return fail(theirs.error().code);
   const int fd = theirs->get();
-  return socket_.send(header_and_first, {&fd, 1});
+  // Measures the message only: the time to write the file is not the user's fault.
+  Result<void> sent = fail(EAGAIN);
+  loop_.try_send_to(user_, [&] { sent = socket_.send(header_and_first, {&fd, 1}); });
+  return sent;
 }
 
 void OpenPort::end() {

@@ -37,10 +37,10 @@ Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
   return {};
 }
 
-void ClientTable::accept_some() {
-  for (int i = 0; i < kClientsPerRound; ++i) {
-    if (!accept_one()) return;
-  }
+bool ClientTable::accept_some() {
+  int accepted = 0;
+  while (accepted < kClientsPerRound && accept_one()) ++accepted;
+  return accepted > 0;
 }
 
 // Accepts from the sockets in turn: a user that fills the queue of one cannot block clients of another.
@@ -82,7 +82,7 @@ void ClientTable::begin(uint64_t id) {
   pass_descriptors(client.socket.get(), true);
   sessions_[id] = {client.peer.uid,
                    make_session_(id, std::move(client.socket), client.peer, std::move(client.share))};
-  loop_.at(MonotonicClock::now() + kHelloTimeout, [this, id] {
+  loop_.at_for(client.peer.uid, MonotonicClock::now() + kHelloTimeout, [this, id] {
     const Session* session = find(id);
     if (session != nullptr && !session->is_greeted()) close(id);
   });

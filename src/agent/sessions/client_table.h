@@ -48,6 +48,8 @@ class ClientTable {
   // Accepts or refuses the next client. An accepted client's session starts in a turn of its user
   // (UserTurns). Returns false if no client is waiting, or the agent has no descriptors left for one.
   bool accept_one();
+  // Accepts or refuses up to 16 clients. Returns false if none was waiting.
+  bool accept_some();
   // Destroys the session later, in a turn of its user.
   void close(uint64_t id);
   // Closes the listening sockets first, and then all connections. So a client whose connection closes finds
@@ -76,7 +78,6 @@ class ClientTable {
     std::unique_ptr<Session> session;
   };
 
-  void accept_some();
   void begin(uint64_t id);
   bool accept_from(int listener);
   bool is_of_our_network(int socket, const ucred& peer) const;

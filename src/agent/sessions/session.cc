@@ -187,7 +187,8 @@ bool Session::may_go_on(ConstBytes message, bool has_files) {
   end_wait();
   if (has_room || now >= until) return true;
   const int socket = socket_.get();
-  const auto timer = parts_.loop.at(until, [this, socket] { parts_.loop.set_events(socket, EPOLLIN); });
+  const auto timer =
+      parts_.loop.at_for(client_.uid, until, [this, socket] { parts_.loop.set_events(socket, EPOLLIN); });
   wait_ = {parts_.sockets.await_room(client_.uid, socket), until, timer};
   parts_.loop.set_events(socket, socket_.is_read() ? 0u : uint32_t{EPOLLOUT});
   return false;
@@ -396,7 +397,9 @@ void Session::send_error(const MessageHeader& request, int error, std::string_vi
 }
 
 void Session::send(ConstBytes message, std::span<const int> fds) {
-  if (const auto sent = socket_.send(message, fds); !sent) {
+  Result<void> sent;
+  parts_.loop.send_to(client_.uid, [&] { sent = socket_.send(message, fds); });
+  if (!sent) {
     log_info("client {} does not take its answer (errno {}): dropped", client_.pid, sent.error().code);
     close();
   } else if (!fds.empty()) {

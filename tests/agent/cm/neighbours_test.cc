@@ -37,7 +37,8 @@ class NeighboursTest : public test::NamespaceTest {
                         [this](uint32_t netdev) { return table_.needs_no_neighbours(netdev); });
   }
   Neighbours::Ticket await(const CmAddress& neighbour, Duration patience = std::chrono::hours(1)) {
-    return neighbours_->await(::if_nametoindex("v0"), neighbour, MonotonicClock::now() + patience,
+    return neighbours_->await(::geteuid(), ::if_nametoindex("v0"), neighbour,
+                              MonotonicClock::now() + patience,
                               [this](int error) { ends_.push_back(error); });
   }
   static bool learn(const char* host) {
@@ -59,6 +60,20 @@ TEST_F(NeighboursTest, EachWhoWaitsHearsOfItOnce) {
   while (ends_.size() < 2) loop_.run_round();
   EXPECT_EQ(ends_, (std::vector{0, 0}));
   EXPECT_EQ(neighbours_->waiting(), 1u);
+}
+
+// So a user with many identifiers delays nobody.
+TEST_F(NeighboursTest, AWaitEndsInATurnOfItsUser) {
+  await(address("10.9.0.2"), -std::chrono::seconds(1));
+  await(address("10.9.0.3"));
+  ASSERT_TRUE(learn("10.9.0.3"));
+  while (ends_.size() < 2) {
+    const size_t before = ends_.size();
+    const bool has_turn = loop_.has_work_for(::geteuid());
+    loop_.run_round();
+    EXPECT_TRUE(has_turn || ends_.size() == before);
+  }
+  EXPECT_EQ(ends_, (std::vector{0, ETIMEDOUT}));
 }
 
 TEST_F(NeighboursTest, WhoHasCancelledHearsNothing) {

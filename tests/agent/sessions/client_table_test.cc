@@ -94,6 +94,17 @@ TEST_F(ClientTableTest, TakesItsNamesInTurns) {
   EXPECT_EQ(std::vector(came_by_.begin(), came_by_.begin() + 2), (std::vector{first_, second_}));
 }
 
+// Others may connect faster than the agent accepts.
+TEST_F(ClientTableTest, AcceptsALimitedNumberAtATime) {
+  std::vector<RawConnection> crowd;
+  for (int i = 0; i < 40; ++i) crowd.emplace_back(AgentAddress(std::string_view(first_)));
+  EXPECT_TRUE(table_.accept_some());
+  EXPECT_EQ(table_.size(), 16u);
+  while (table_.accept_some()) {
+  }
+  EXPECT_EQ(table_.size(), 40u);
+}
+
 TEST(ClientTable, HasRoomForAsManyAsThereAreDescriptorsFor) {
   EXPECT_EQ(ClientTable::room_with(1 << 20).all, 8192u);
   const Quota::Size few = ClientTable::room_with(256);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the agent's time is divided among users. Only work advances the clock.
+#include "agent/user_turns.h"
+
 #include <algorithm>
 #include <chrono>
 #include <new>
 #include <string>
 
 #include <gtest/gtest.h>
-
-#include "agent/event_loop.h"
 
 namespace verbena::agent {
 namespace {
@@ -20,6 +20,8 @@ constexpr uid_t kBusy = 1'000'000;
 constexpr uid_t kOther = 1'000'001;
 constexpr uid_t kThird = 1'000'002;
 constexpr Duration kLong = std::chrono::hours(1);
+// A piece that overdraws the budget as much as the budget is.
+constexpr Duration kTooLong = UserTurns::kSlow + 2 * SlowUsers::kBudget;
 
 class UserTurnsTest : public ::testing::Test {
  protected:
@@ -37,6 +39,16 @@ class UserTurnsTest : public ::testing::Test {
       used_ += takes;
       return work();
     };
+  }
+  // Makes `most` calls that take this long, as messages. Returns the number of calls that were made.
+  int call(Duration takes, int most) {
+    int made = 0;
+    const auto take_time = [&] {
+      now_ += takes;
+      used_ += takes;
+    };
+    for (int i = 0; i < most; ++i) made += turns_.try_for(kBusy, take_time, UserTurns::kSlowMessage);
+    return made;
   }
   void run(Duration most = kLong) { turns_.run(most); }
   int count(char name) const { return static_cast<int>(std::ranges::count(order_, name)); }
@@ -135,7 +147,7 @@ TEST_F(UserTurnsTest, SlowPiecesTakeAHundredthOfTheTime) {
   turns_.add(kOther, slow_piece('b', milliseconds(1), 1'000'000));
   while (now_ < TimePoint(std::chrono::minutes(1))) run(milliseconds(1));
   EXPECT_GE(count('a'), 10);
-  EXPECT_LE(count('a'), 14 + SlowUsers::kMinSlow);
+  EXPECT_LE(count('a'), 18);
   EXPECT_GE(count('b'), 59'000);
 }
 
@@ -154,27 +166,27 @@ TEST_F(UserTurnsTest, QuickPiecesInBetweenHideNoSlowOnes) {
     for (int round = 0; round < 10; ++round) run(Duration::zero());
     now_ += milliseconds(50);
   }
-  EXPECT_LE(count('a'), 13 + SlowUsers::kMinSlow) << "of 1,000 in 50 seconds";
+  EXPECT_LE(count('a'), 16) << "of 1,000 in 50 seconds";
 }
 
 TEST_F(UserTurnsTest, PiecesOfAUserWhoPausesWaitForTheEnd) {
-  turns_.add(kBusy, slow_piece('a', milliseconds(10), 1 + SlowUsers::kMinSlow));
+  turns_.add(kBusy, slow_piece('a', kTooLong, 2));
   turns_.add(kBusy, slow_piece('b', milliseconds(1)));
   run();
-  EXPECT_EQ(order_, "abaaa");
+  EXPECT_EQ(order_, "aba");
   EXPECT_TRUE(turns_.is_paused(kBusy));
   EXPECT_EQ(turns_.pause_end(), kNever) << "nothing waits";
-  const TimePoint end = now_ + milliseconds(1000);
+  const TimePoint end = now_ + SlowUsers::kPause * SlowUsers::kBudget;
   for (const char name : {'c', 'd'}) turns_.add(kBusy, slow_piece(name, milliseconds(1)));
   EXPECT_EQ(turns_.pause_end(), end);
   EXPECT_TRUE(turns_.empty());
   EXPECT_TRUE(turns_.has(kBusy));
   now_ = end - milliseconds(1);
   run();
-  EXPECT_EQ(order_, "abaaa");
+  EXPECT_EQ(order_, "aba");
   now_ = end;
   run();
-  EXPECT_EQ(order_, "abaaacd");
+  EXPECT_EQ(order_, "abacd");
   EXPECT_FALSE(turns_.is_paused(kBusy));
   EXPECT_FALSE(turns_.has(kBusy));
 }
@@ -187,13 +199,13 @@ TEST_F(UserTurnsTest, ACallForAnotherUserCountsAsThatUsers) {
       used_ += milliseconds(50);
     });
   };
-  for (int i = 0; i < 2 + SlowUsers::kMinSlow; ++i) {
+  for (int i = 0; i < 4; ++i) {
     turns_.add(kOther, [&] {
       call_busy();
       return false;
     });
     run();
-    EXPECT_EQ(was_made, i <= SlowUsers::kMinSlow);
+    EXPECT_EQ(was_made, i < 2);
   }
   EXPECT_TRUE(turns_.is_paused(kBusy));
   EXPECT_FALSE(turns_.is_paused(kOther));
@@ -218,12 +230,12 @@ TEST_F(UserTurnsTest, ACallInTheUsersOwnPieceMayBeginThePause) {
   });
   turns_.add(kBusy, slow_piece('b', milliseconds(1)));
   run();
-  EXPECT_EQ(runs, 1 + SlowUsers::kMinSlow);
+  EXPECT_EQ(runs, 2);
   EXPECT_EQ(order_, "b");
   EXPECT_TRUE(turns_.empty());
   now_ = turns_.pause_end();
   run();
-  EXPECT_EQ(runs, 2 + SlowUsers::kMinSlow);
+  EXPECT_EQ(runs, 3);
 }
 
 TEST_F(UserTurnsTest, TimeThatOthersCauseBeginsNoPause) {
@@ -242,16 +254,81 @@ TEST_F(UserTurnsTest, TimeThatOthersCauseBeginsNoPause) {
     EXPECT_TRUE(turns_.try_for(kBusy, read));
   }
   EXPECT_FALSE(turns_.is_suspect(kBusy));
-  for (int i = 0; i <= SlowUsers::kMinSlow; ++i) {
+  for (int i = 0; i < 2; ++i) {
     turns_.add(kBusy, [&] {
       read();
-      now_ += milliseconds(20);
-      used_ += milliseconds(20);
+      now_ += kTooLong;
+      used_ += kTooLong;
       return false;
     });
     run();
   }
   EXPECT_TRUE(turns_.is_paused(kBusy)) << "the rest of its work counts";
+}
+
+// The first one is measured by any clock, so it makes the user suspect only.
+TEST_F(UserTurnsTest, ManyCallsCountLikeALongOne) {
+  EXPECT_EQ(call(microseconds(9900), 256), 3);
+  EXPECT_TRUE(turns_.is_paused(kBusy));
+}
+
+TEST_F(UserTurnsTest, ManyCallsInOnePieceCountLikeALongOne) {
+  for (const uid_t user : {kBusy, kOther}) {
+    int made = 0;
+    turns_.add(user, [&] {
+      made = call(microseconds(9900), 256);
+      return false;
+    });
+    run();
+    EXPECT_EQ(made, 3);
+    EXPECT_TRUE(turns_.is_paused(kBusy));
+    EXPECT_FALSE(turns_.is_suspect(kOther));
+    now_ += std::chrono::hours(1);
+    run();
+  }
+}
+
+TEST_F(UserTurnsTest, ShortCallsAreLimitedLikeThePieceThatMakesThem) {
+  EXPECT_EQ(call(microseconds(40), 10'000), 10'000);
+  EXPECT_FALSE(turns_.is_suspect(kBusy));
+  for (int i = 0; i < 2; ++i) {
+    turns_.add(kBusy, [this] {
+      call(microseconds(40), 10'000);
+      return false;
+    });
+    run();
+  }
+  EXPECT_TRUE(turns_.is_paused(kBusy));
+}
+
+TEST_F(UserTurnsTest, TheBudgetFillsByAHundredthOfTheTime) {
+  int made = 0;
+  while (now_ < TimePoint(std::chrono::minutes(1))) {
+    made += call(milliseconds(5), 10);
+    now_ += milliseconds(10);
+  }
+  EXPECT_GE(made * milliseconds(5), milliseconds(550));
+  EXPECT_LE(made * milliseconds(5), milliseconds(650));
+}
+
+// For example messages that timers or packets cause.
+TEST_F(UserTurnsTest, CallsOutsideOfTurnsAreTakenOffTheNextTurns) {
+  turns_.add(kOther, piece('b', microseconds(100), 1000));
+  EXPECT_EQ(call(microseconds(40), 100), 100);
+  turns_.add(kBusy, piece('a', microseconds(100)));
+  run(milliseconds(3));
+  EXPECT_EQ(count('a'), 0);
+  run(milliseconds(3));
+  EXPECT_EQ(count('a'), 1);
+}
+
+TEST_F(UserTurnsTest, ACallThatMustBeMadeIsMadeDuringAPause) {
+  call(milliseconds(50), 2);
+  EXPECT_EQ(call(milliseconds(50), 1), 0);
+  bool is_made = false;
+  turns_.call_for(
+      kBusy, [&] { is_made = true; }, UserTurns::kSlowMessage);
+  EXPECT_TRUE(is_made);
 }
 
 TEST_F(UserTurnsTest, RootDoesNotPause) {

@@ -248,7 +248,7 @@ TEST_F(SlowReceiverTest, GetsNothingDuringAPauseAndOthersDo) {
   const UniqueFd slow = begin(1, kUser);
   const UniqueFd other = begin(2, kUser + 1);
   work_.set_slow(true);
-  for (uint32_t tag = 0; tag <= SlowUsers::kMinSlow; ++tag) expect_forwarded(1, slow, tag);
+  for (uint32_t tag = 0; tag < 2; ++tag) expect_forwarded(1, slow, tag);
   expect_forwarded(2, other, 50);
   work_.set_slow(false);
   for (uint32_t tag = 4; tag < 14; ++tag) {

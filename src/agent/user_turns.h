@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <map>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include <sys/types.h>
+
+#include "base/log.h"
+#include "base/processor_clock.h"
+#include "base/time.h"
+
+namespace verbena::agent {
+
+// Does one piece of the agent's work: of a user, a timer or a packet. If the memory for it runs out
+// (std::bad_alloc), the rest of the piece is not done, and the agent goes on with other work. Returns false
+// then.
+template <class Work>
+bool survive_lack_of_memory(const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::bad_alloc&) {
+  }
+  try {
+    log_warning("out of memory: a piece of work is left undone");
+  } catch (const std::bad_alloc&) {  // nor for the log
+  }
+  return false;
+}
+
+// Marks this thread as acting for a user while the object exists. Lines that the thread logs count against
+// the user's share of the log (LogLimit).
+class ActingFor {
+ public:
+  explicit ActingFor(uid_t user) : before_(std::exchange(current_, user)) {}
+  ~ActingFor() { current_ = before_; }
+  ActingFor(const ActingFor&) = delete;
+  ActingFor& operator=(const ActingFor&) = delete;
+
+  // Returns the user for whom this thread acts, or nullopt if the thread acts for the agent itself.
+  static std::optional<uid_t> user() { return current_; }
+
+ private:
+  static inline thread_local std::optional<uid_t> current_;
+  const std::optional<uid_t> before_;
+};
+
+// Finds users whose work takes long, and has them pause. Users can make the agent's short system calls long:
+// a message wakes all watches of the receiver's end within the sender's call, and the receiver may have any
+// number of them (epoll(7), fcntl(2) with F_SETOWN). With 150,000 a message takes 50 ms. Nothing but the time
+// that a call takes shows that. A user may end sessions and begin others, so the pauses are the user's.
+//
+// Each user has a budget of time. The caller takes from it what a piece of work or a message takes longer
+// than usual. The user pauses while the budget is overdrawn. Many short calls count like a long one.
+//
+// Work may also take long because another thread had the processor. So after the first work that took long,
+// the caller measures the user's work by processor time. Reading that clock is a system call, which other
+// users' work does without.
+//
+// Has no clock: the caller measures. For one thread.
+class SlowUsers {
+ public:
+  // The budget fills by a hundredth of the time. So a user's slow work takes at most a hundredth of the time:
+  // the user pauses for this many times the work's duration.
+  static constexpr int kPause = 100;
+  // Size of the budget. Interrupts, which others cause, count as the work that they interrupt, and take 2 ms
+  // at a time.
+  static constexpr Duration kBudget = std::chrono::milliseconds(10);
+
+  // Returns whether the user's work must be measured by processor time: it took long not long ago, by any
+  // clock.
+  bool is_suspect(uid_t user, TimePoint now) { return find(user, now) != nullptr; }
+  // Takes the time by which work was too long from the user's budget, if it is processor time. Root and the
+  // agent's own user have no budget. Returns whether the user pauses now.
+  bool note(uid_t user, Duration excess, bool by_processor, TimePoint now);
+  // Returns the end of the user's pause, or `now` if the user has none.
+  TimePoint paused_until(uid_t user, TimePoint now);
+  bool empty() const { return users_.empty(); }
+
+ private:
+  struct State {
+    TimePoint suspect_until{};
+    TimePoint full_at{};  // when the budget is full; by processor time
+  };
+  const State* find(uid_t user, TimePoint now);
+
+  std::map<uid_t, State> users_;
+};
+
+// Divides the agent's time among users: deficit round robin, in which users that had no work go first
+// (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its
+// requests take. A user with little work waits for at most one piece of another user's work, whatever the
+// others have queued. Pieces of a user whose pieces are slow wait for the end of a pause (SlowUsers).
+//
+// For the agent's thread.
+class UserTurns {
+ public:
+  // A short piece of work. Returns whether more of it is left for the user's next turn.
+  using Piece = std::function<bool()>;
+  using Clock = std::function<TimePoint()>;
+
+  // Time that a user's work may take per turn.
+  static constexpr Duration kQuantum = std::chrono::microseconds(200);
+  // The longest piece of the agent's work takes 2 ms, unless a user makes it longer. The time of a piece
+  // beyond this is taken from its user's budget (SlowUsers).
+  static constexpr Duration kSlow = std::chrono::milliseconds(10);
+  // The same for a message. One takes some microseconds.
+  static constexpr Duration kSlowMessage = std::chrono::microseconds(50);
+
+  // `processor`: returns the processor time that this thread has used. `slow`: kSlow for these pieces.
+  explicit UserTurns(Clock clock = MonotonicClock::now, Clock processor = ProcessorClock::now,
+                     Duration slow = kSlow)
+      : clock_(std::move(clock)), processor_(std::move(processor)), slow_(slow) {}
+
+  // Queues the piece after the user's earlier ones. If this throws std::bad_alloc, nothing has changed.
+  void add(uid_t user, Piece piece);
+  // Runs at least one piece, if there is any, and stops when none is left or `most` has passed. Pieces may
+  // add others.
+  void run(Duration most);
+  using Call = std::function<void()>;
+  // Makes a short call for the user, in the user's turns or outside of them. Its time counts as the user's,
+  // also where it is part of another user's piece. Its time beyond `slow` is taken from the user's budget.
+  // So a loop that makes many calls needs no limit of its own.
+  void call_for(uid_t user, const Call& call, Duration slow) { call_for(user, call, slow, clock_()); }
+  // The same, but returns false without the call while the user pauses.
+  bool try_for(uid_t user, const Call& call, Duration slow);
+  // The same for a call that takes as long as a piece.
+  bool try_for(uid_t user, const Call& call) { return try_for(user, call, slow_); }
+  // Makes a call within a piece, or within call_for(). Its time counts as the user's, but begins no pause:
+  // others can make it long.
+  void without_blame(const Call& call);
+
+  // Returns whether no piece can run now.
+  bool empty() const { return pieces_ == 0; }
+  // Returns when the first pause ends for which pieces wait; kNever if there is none.
+  TimePoint pause_end() const;
+  bool is_paused(uid_t user) const { return paused_.contains(user); }
+  // Returns whether work of the user was slow not long ago (SlowUsers).
+  bool is_suspect(uid_t user) { return !slow_users_.empty() && slow_users_.is_suspect(user, clock_()); }
+  bool has(uid_t user) const;
+
+ private:
+  struct User {
+    std::list<Piece> pieces;
+    Duration credit{};  // time left in this turn; below zero, it is taken off the next turns
+  };
+
+  struct Paused {
+    TimePoint until;
+    std::list<Piece> pieces;
+  };
+  // A reading of the clocks before a user's work.
+  struct Begun {
+    TimePoint at;
+    TimePoint used;  // processor time, if that measures the work
+    bool by_processor;
+  };
+
+  Begun begin(uid_t user, TimePoint now);
+  // Notes the end of the user's work. Returns the time that is taken from the budget: all beyond `slow`.
+  Duration end(uid_t user, const Begun& begun, TimePoint now, Duration slow);
+  void call_for(uid_t user, const Call& call, Duration slow, TimePoint now);
+  void take_credit(uid_t user, Duration time);
+  void pause(uid_t user, TimePoint now);
+  void end_pauses(TimePoint now);
+  // Adds pieces of a user that does not pause. If this throws std::bad_alloc, nothing has changed.
+  void enqueue(uid_t user, std::list<Piece>& added);
+  void put_back(uid_t user, std::list<Piece>& piece);
+  // Returns the user whose turn it is. REQUIRES: there are pieces
+  uid_t choose();
+  void move_to_end_of_old(std::list<uid_t>& from);
+
+  const Clock clock_;
+  const Clock processor_;
+  const Duration slow_;
+  SlowUsers slow_users_;
+  std::map<uid_t, Paused> paused_;
+  std::optional<uid_t> running_;  // the user whose piece runs
+  Duration elsewhere_{};          // time of the piece that runs, in calls for other users
+  Duration blameless_{};          // time of the piece or call that runs, in without_blame() or noted already
+  // Lists, because a move from one to another takes no memory.
+  std::map<uid_t, User> users_;  // users in `new_` or `old_`
+  std::list<uid_t> new_;         // users that had no work until now
+  std::list<uid_t> old_;         // users after their first turn
+  size_t pieces_ = 0;            // without those of paused users
+};
+
+}  // namespace verbena::agent
