@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/client_events.h"
 
-#include <utility>
-
 #include "control/model/message_socket.h"
 
 namespace verbena::agent {
@@ -35,9 +33,7 @@ bool ClientEvents::on_event(uint32_t events) {
   if (stopped_) return false;
   if ((events & EPOLLOUT) != 0) {
     push_links();
-    if (std::exchange(channels_wait_, false)) client_.on_room_for_channels();
-    const bool waits = channels_wait_ || (links_outdated_ && !links_unseen_);
-    if (!waits) loop_.set_events(socket_->get(), EPOLLIN);
+    if (!links_outdated_ || links_unseen_) loop_.set_events(socket_->get(), EPOLLIN);
   }
   return on_readable();
 }
@@ -91,17 +87,8 @@ bool ClientEvents::tell_channel(control::SlotChannel channel) {
   const protocol::ChannelMessage message{
       {}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, other};
   const bool told = say(channels_, message, channel.error, channel.socket);
-  if (!told) await_room_for_channels();
   sockets_.closer().close(other, std::move(channel.socket));
   return told;
-}
-
-// An acknowledgement may announce the room. Otherwise the user pauses, or other messages fill the socket.
-// Then the next turn of the user in which the socket has room announces it.
-void ClientEvents::await_room_for_channels() {
-  if (stopped_ || !socket_ || !knows(channels_) || channels_.unseen >= channels_.max_unseen) return;
-  channels_wait_ = true;
-  loop_.set_events(socket_->get(), EPOLLIN | EPOLLOUT);
 }
 
 bool ClientEvents::tell_capture(control::SlotCapture capture) {
@@ -135,7 +122,7 @@ void ClientEvents::take(ConstBytes message) {
   for (Kind* kind : {&peers_, &channels_, &captures_, &traces_}) {
     if (!is(kind->acknowledgement)) continue;
     if (kind->unseen > 0) --kind->unseen;
-    if (kind == &channels_) client_.on_room_for_channels();
+    if (kind == &channels_) client_.on_channel_seen();
     return;
   }
   if (is(MessageType::kAskPeer)) {

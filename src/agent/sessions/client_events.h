@@ -32,9 +32,8 @@ class ClientEvents {
     virtual void on_ask_peer(uint64_t domain, uint32_t slot) = 0;
     // The client asks for a channel between its slot and a peer's.
     virtual void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) = 0;
-    // Messages about channels can be sent again: the client has received one, or one could not be sent
-    // before.
-    virtual void on_room_for_channels() = 0;
+    // The client has received a message about a channel, so there is room for another.
+    virtual void on_channel_seen() = 0;
     // The client has closed its end, or sent descriptors.
     virtual void on_end() = 0;
   };
@@ -80,7 +79,6 @@ class ClientEvents {
   bool on_readable();
   void take(ConstBytes message);
   void push_links();
-  void await_room_for_channels();
   bool has_room_for_ends(uid_t other) const;
   // A kind of messages that the client acknowledges.
   struct Kind {
@@ -108,7 +106,6 @@ class ClientEvents {
   uint32_t sequence_ = 0;
   bool links_unseen_ = false;    // a links message is unacknowledged
   bool links_outdated_ = false;  // the table is newer than the last one sent
-  bool channels_wait_ = false;   // a message about a channel was not sent
   Kind peers_{protocol::MessageType::kPeer, protocol::MessageType::kPeerSeen,
               protocol::kOldestProtocolVersion, protocol::kMaxPeersUnseen};
   Kind channels_{protocol::MessageType::kChannel, protocol::MessageType::kChannelSeen,

@@ -119,7 +119,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) override {
     parts_.requests.channels.ask_for_channel(client_.session, own_slot, peer_slot);
   }
-  void on_room_for_channels() override { parts_.requests.channels.tell_rest(client_.session); }
+  void on_channel_seen() override { parts_.requests.channels.tell_rest(client_.session); }
   void on_end() override { close(); }
 
   // CmClient::Host

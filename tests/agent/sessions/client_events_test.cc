@@ -55,7 +55,7 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) override {
     channels.emplace_back(own_slot, peer_slot);
   }
-  void on_room_for_channels() override { ++rooms_for_channels; }
+  void on_channel_seen() override { ++channels_seen; }
   void on_end() override { ended = true; }
   ClientEvents::Client& events_client() { return *this; }
   // Reads the client's next event; nothing if there is none.
@@ -86,7 +86,7 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   LinkPublisher publisher{table, agent};
   std::vector<uint64_t> asked;
   std::vector<std::pair<uint32_t, uint32_t>> channels;  // requested channels: own slot, peer's slot
-  int rooms_for_channels = 0;
+  int channels_seen = 0;
   bool ended = false;
   ClientSockets sockets{loop, {.all = 100, .reserve = 0}, 0};
   ClientEvents events{loop, sockets, kUser, publisher, *this};
@@ -132,45 +132,6 @@ TEST_F(ClientEventsTest, TellsNothingWhileTheUserPauses) {
   each = Duration::zero();
   time += std::chrono::minutes(1);
   EXPECT_TRUE(slow_events.tell_peer(no_peer(11), kUser));
-}
-
-// Nothing is unacknowledged, so no acknowledgement announces the room.
-TEST_F(ClientEventsTest, AnnouncesRoomForChannelsAfterAPause) {
-  TimePoint time = MonotonicClock::now();
-  Duration each = UserTurns::kSlow;
-  const auto clock = [&] { return time += each; };
-  EventLoop slow_loop(EventLoop::kPerRound, clock, clock);
-  ClientSockets slow_sockets{slow_loop, {.all = 100, .reserve = 0}, 0};
-  ClientEvents slow_events(slow_loop, slow_sockets, kUser, publisher, events_client());
-  const UniqueFd slow_client = open(slow_events);
-  const auto run_rounds = [&] {
-    for (int round = 0; round < 4; ++round) {
-      slow_loop.in_next_round([] {});
-      slow_loop.run_round();
-    }
-  };
-  for (uint32_t domain = 0; domain < 2; ++domain) slow_events.tell_peer(no_peer(domain), kUser);
-  EXPECT_FALSE(slow_events.tell_channel(no_channel(5)));
-  each = Duration::zero();
-  run_rounds();
-  EXPECT_EQ(rooms_for_channels, 0);
-  time += std::chrono::minutes(1);
-  run_rounds();
-  EXPECT_EQ(rooms_for_channels, 1);
-  EXPECT_TRUE(slow_events.tell_channel(no_channel(5)));
-}
-
-TEST_F(ClientEventsTest, AnnouncesRoomForChannelsWhenTheSocketIsNotFullAnyMore) {
-  while (events.tell_trace(false)) {
-  }
-  EXPECT_FALSE(events.tell_channel(no_channel(5)));
-  run();
-  EXPECT_EQ(rooms_for_channels, 0);
-  while (read(client)) {
-  }
-  run();
-  EXPECT_EQ(rooms_for_channels, 1);
-  EXPECT_TRUE(events.tell_channel(no_channel(5)));
 }
 
 TEST_F(ClientEventsTest, AnAnswerToAnotherMessageIsNone) {
