@@ -45,7 +45,8 @@ Agent::Agent(AgentName name, const AgentOptions& options)
             }),
       slot_table_(wire_, ::geteuid(),
                   [this](uint32_t slot, bool to_another_user) {
-                    return cm_.ended_slots().may_be_leased(slot, to_another_user);
+                    return cm_.ended_slots().may_be_leased(slot, to_another_user) &&
+                           !(to_another_user && requests_.channels.is_awaited(slot));
                   }),
       domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
       takeover_state_(slot_table_, served_),
@@ -59,7 +60,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
           .links = {links_, wire_, options.port},
           .slots = {slots_, wire_},
           .domains = {domain_table_, slots_, *this},
-          .channels = {slots_, *this},
+          .channels = {loop_, slots_, *this},
           .captures = {slots_, *this},
           .status =
               StatusRequests({links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),
