@@ -39,10 +39,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       name_(std::move(name)),
       client_sockets_(loop_, ClientSockets::room_with(descriptor_limit()), ::geteuid()),
       netlink_(link_table_),
-      wire_(options.port,
-            [this](uid_t user, UniqueFd end) {
-              client_sockets_.closer().shut_down_and_close(user, std::move(end));
-            }),
+      wire_(options.port, &client_sockets_.closer()),
       slot_table_(wire_, ::geteuid(),
                   [this](uint32_t slot, bool to_another_user) {
                     return cm_.ended_slots().may_be_leased(slot, to_another_user) &&

@@ -91,7 +91,7 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
   if (!peer.asked && !has_room_for_ends(other)) return false;
   const protocol::PeerMessage message{{}, peer.domain, peer.slot, peer.asked ? 1u : 0u};
   const bool told = say(peers_, message, peer.error, peer.socket);
-  sockets_.closer().close(other, std::move(peer.socket));
+  if (peer.socket) sockets_.closer().close(other, std::move(peer.socket), sockets_.closer().count(other));
   return told;
 }
 
@@ -102,7 +102,9 @@ bool ClientEvents::tell_channel(control::SlotChannel channel) {
   const bool is_end = channel.error == ESTALE && !channel.asked;
   if (is_end) message.header.sequence = number_of_end(channel.own_slot, channel.peer_slot);
   const bool told = say(channels_, message, channel.error, channel.socket, !is_end);
-  sockets_.closer().close(other, std::move(channel.socket));
+  if (channel.socket) {
+    sockets_.closer().close(other, std::move(channel.socket), sockets_.closer().count(other));
+  }
   return told;
 }
 
