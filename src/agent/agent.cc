@@ -40,13 +40,11 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       name_(std::move(name)),
       client_sockets_(loop_, ClientSockets::room_with(descriptor_limit()), ::geteuid()),
       netlink_(link_table_),
-      wire_(options.port,
-            [this](uid_t user, UniqueFd end) {
-              client_sockets_.closer().shut_down_and_close(user, std::move(end));
-            }),
+      wire_(options.port, &client_sockets_.closer()),
       slot_table_(wire_, ::geteuid(),
                   [this](uint32_t slot, bool to_another_user) {
-                    return cm_.ended_slots().may_be_leased(slot, to_another_user);
+                    return cm_.ended_slots().may_be_leased(slot, to_another_user) &&
+                           !(to_another_user && requests_.channels.is_awaited(slot));
                   }),
       domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
       takeover_state_(slot_table_, served_),
@@ -60,7 +58,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
           .links = {links_, wire_, options.port},
           .slots = {slots_, wire_},
           .domains = {domain_table_, slots_, *this},
-          .channels = {slots_, *this},
+          .channels = {loop_, slots_, *this},
           .captures = {slots_, *this},
           .status =
               StatusRequests({links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),

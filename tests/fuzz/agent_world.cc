@@ -250,7 +250,7 @@ AgentWorld::AgentWorld(bool has_wire)
       requests_{.links = {links_, wire_, 4791},
                 .slots = {lease_, wire_},
                 .domains = {domains_, lease_, *this},
-                .channels = {lease_, *this},
+                .channels = {loop_, lease_, *this},
                 .captures = {lease_, *this},
                 .status = StatusRequests({links_, wire_, lease_, counters_, refused_, cm_, sockets_.files()}),
                 .mads = MadDispatcher(loop_, sockets_, 0, "host", cm_, counters_, *this),

@@ -2,11 +2,18 @@
 #include "agent/sessions/client_events.h"
 
 #include "control/model/message_socket.h"
+#include "wire/roce/qpn.h"
 
 namespace verbena::agent {
 namespace {
 
 using protocol::MessageType;
+
+// The number of the message to a client that the lease of `ended`, a peer of its slot `own_slot`, has ended.
+// The client's acknowledgement repeats it.
+uint32_t number_of_end(uint32_t own_slot, uint32_t ended) {
+  return own_slot << roce::Qpn::kSlotBits | ended;
+}
 
 }  // namespace
 
@@ -34,6 +41,7 @@ bool ClientEvents::on_event(uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     push_links();
     if (!links_outdated_ || links_unseen_) loop_.set_events(socket_->get(), EPOLLIN);
+    if (std::exchange(awaits_room_, false)) client_.on_room();
   }
   return on_readable();
 }
@@ -49,11 +57,17 @@ void ClientEvents::push_links() {
   if (links_unseen_) links_outdated_ = false;
 }
 
+void ClientEvents::await_room() {
+  if (!socket_ || stopped_) return;
+  awaits_room_ = true;
+  loop_.set_events(socket_->get(), EPOLLIN | EPOLLOUT);
+}
+
 template <class Message>
 bool ClientEvents::say(Kind& kind, Message message, int error, const UniqueFd& file, bool is_limited) {
   if (stopped_ || !socket_ || !knows(kind) || (is_limited && kind.unseen >= kind.max_unseen)) return false;
   if (file && !socket_->may_send(1)) return false;
-  message.header = protocol::request_header(kind.message, 0, version_);
+  message.header = protocol::request_header(kind.message, message.header.sequence, version_);
   message.header.error = error;
   const int fd = file.get();
   bool sent = false;
@@ -77,17 +91,20 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
   if (!peer.asked && !has_room_for_ends(other)) return false;
   const protocol::PeerMessage message{{}, peer.domain, peer.slot, peer.asked ? 1u : 0u};
   const bool told = say(peers_, message, peer.error, peer.socket);
-  sockets_.closer().close(other, std::move(peer.socket));
+  if (peer.socket) sockets_.closer().close(other, std::move(peer.socket), sockets_.closer().count(other));
   return told;
 }
 
 bool ClientEvents::tell_channel(control::SlotChannel channel) {
   const uid_t other = channel.peer_user;
   if (!channel.asked && channel.socket && !has_room_for_ends(other)) return false;
-  const protocol::ChannelMessage message{
-      {}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, other};
-  const bool told = say(channels_, message, channel.error, channel.socket);
-  sockets_.closer().close(other, std::move(channel.socket));
+  protocol::ChannelMessage message{{}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, other};
+  const bool is_end = channel.error == ESTALE && !channel.asked;
+  if (is_end) message.header.sequence = number_of_end(channel.own_slot, channel.peer_slot);
+  const bool told = say(channels_, message, channel.error, channel.socket, !is_end);
+  if (channel.socket) {
+    sockets_.closer().close(other, std::move(channel.socket), sockets_.closer().count(other));
+  }
   return told;
 }
 
@@ -122,7 +139,7 @@ void ClientEvents::take(ConstBytes message) {
   for (Kind* kind : {&peers_, &channels_, &captures_, &traces_}) {
     if (!is(kind->acknowledgement)) continue;
     if (kind->unseen > 0) --kind->unseen;
-    if (kind == &channels_) client_.on_channel_seen();
+    if (kind == &channels_) take_end_heard(header.sequence);
     return;
   }
   if (is(MessageType::kAskPeer)) {
@@ -136,6 +153,12 @@ void ClientEvents::take(ConstBytes message) {
     links_unseen_ = false;
     push_links();
   }
+}
+
+void ClientEvents::take_end_heard(uint32_t number) {
+  const uint32_t own_slot = number >> roce::Qpn::kSlotBits;
+  const uint32_t ended = number & (roce::Qpn::kSlots - 1);
+  if (own_slot != 0 && own_slot < roce::Qpn::kSlots) client_.on_end_heard(own_slot, ended);
 }
 
 }  // namespace verbena::agent

@@ -32,8 +32,11 @@ class ClientEvents {
     virtual void on_ask_peer(uint64_t domain, uint32_t slot) = 0;
     // The client asks for a channel between its slot and a peer's.
     virtual void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) = 0;
-    // The client has received a message about a channel, so there is room for another.
-    virtual void on_channel_seen() = 0;
+    // The client has received the message that the lease of `ended`, a peer of its slot `own_slot`, has
+    // ended.
+    virtual void on_end_heard(uint32_t own_slot, uint32_t ended) = 0;
+    // The socket has room again, after await_room().
+    virtual void on_room() = 0;
     // The client has closed its end, or sent descriptors.
     virtual void on_end() = 0;
   };
@@ -62,8 +65,15 @@ class ClientEvents {
   // user of the process at the socket's other end.
   bool tell_peer(control::DomainPeer peer, uid_t other);
   // Sends the client its end of a channel to another slot, or an error. Returns false if the message is not
-  // sent: for the reasons of tell_peer(), or because the client's version has no channels.
+  // sent: for the reasons of tell_peer(), or because the client's version has no channels. The limit of
+  // unacknowledged messages does not apply to the end of a lease (ESTALE).
   bool tell_channel(control::SlotChannel channel);
+  // Makes the client's on_room() be called in a turn of the user once the socket has room. Called in a turn
+  // of the user.
+  void await_room();
+  // Whether this client is being told of ends of leases (ChannelRequests).
+  bool is_telling() const { return is_telling_; }
+  void set_telling(bool is_telling) { is_telling_ = is_telling; }
   // Tells the client that the capture of a slot starts, if capture.ring is valid, or ends. Returns false if
   // the message is not sent: for the reasons of tell_peer(), or because the client's version has no captures.
   // The limit of unacknowledged messages applies only to starts: there are no more ends than starts.
@@ -78,6 +88,7 @@ class ClientEvents {
   // Handles one message. Returns false if there is none, or the client must be disconnected.
   bool on_readable();
   void take(ConstBytes message);
+  void take_end_heard(uint32_t number);
   void push_links();
   bool has_room_for_ends(uid_t other) const;
   // A kind of messages that the client acknowledges.
@@ -106,6 +117,8 @@ class ClientEvents {
   uint32_t sequence_ = 0;
   bool links_unseen_ = false;    // a links message is unacknowledged
   bool links_outdated_ = false;  // the table is newer than the last one sent
+  bool awaits_room_ = false;
+  bool is_telling_ = false;
   Kind peers_{protocol::MessageType::kPeer, protocol::MessageType::kPeerSeen,
               protocol::kOldestProtocolVersion, protocol::kMaxPeersUnseen};
   Kind channels_{protocol::MessageType::kChannel, protocol::MessageType::kChannelSeen,

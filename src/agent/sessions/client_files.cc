@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/detached_thread.h"
+#include "base/foreign_socket.h"
 #include "base/socket_option.h"
 
 namespace verbena::agent {
@@ -76,6 +77,7 @@ struct ForeignCloser::Closed {
   const UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
   void add(QuotaShare share) {
+    if (!share) return;
     {
       const std::lock_guard lock(mutex);
       shares.push_back(std::move(share));
@@ -85,21 +87,52 @@ struct ForeignCloser::Closed {
   }
 };
 
-struct ForeignCloser::Work {
-  struct Item {
-    UniqueFd fd;
-    QuotaShare share;
-    Before before;
-  };
-  explicit Work(std::shared_ptr<Closed> all) : closed(std::move(all)) {}
+struct ForeignCloser::Item {
+  UniqueFd fd;
+  QuotaShare share;
+  QuotaShare until_empty = {};
+  bool must_bind = false;
+};
 
+struct ForeignCloser::Work {
+  Work(uid_t whose, std::shared_ptr<Closed> all, std::shared_ptr<Work> after)
+      : user(whose), closed(std::move(all)), closing(std::move(after)) {}
+
+  void finish(Item& item) const;
+  void close(Item& item) const;
+  void shut_down(Item& item) const;
+
+  const uid_t user;
   const std::shared_ptr<Closed> closed;
+  const std::shared_ptr<Work> closing;  // null if this is the thread that closes
   std::mutex mutex;
   std::vector<Item> next;  // under the mutex
   bool at_work = false;    // under the mutex: a thread runs
   std::atomic<size_t> waiting = 0;
   std::atomic<TimePoint> progress{};  // time of the last close, or of the first queued descriptor
 };
+
+void ForeignCloser::Work::finish(Item& item) const {
+  closing ? shut_down(item) : close(item);
+}
+
+void ForeignCloser::Work::close(Item& item) const {
+  if (item.must_bind) {
+    while (!bind_to_random_name(item.fd.get()) && errno == EINTR) {
+    }
+  }
+  item.fd.reset();
+  closed->add(std::move(item.share));
+}
+
+void ForeignCloser::Work::shut_down(Item& item) const {
+  ForeignSocket socket(std::move(item.fd));
+  socket.clear_some(SIZE_MAX);
+  item.fd = socket.part();
+  closed->add(std::move(item.until_empty));
+  if (item.fd) return enqueue(closing, std::move(item));
+  closed->add(std::move(item.share));
+}
 
 ForeignCloser::ForeignCloser(Quota::Size files, uid_t own)
     : files_(std::make_shared<Quota>(files, own)), closed_(std::make_shared<Closed>()) {
@@ -115,7 +148,7 @@ void* ForeignCloser::run(void* argument) {
   ::pthread_setname_np(::pthread_self(), "verbena-closer");
   const Nudge nudge;
   for (;;) {
-    std::vector<Work::Item> now;
+    std::vector<Item> now;
     {
       const std::lock_guard lock(work.mutex);
       if (work.next.empty()) {
@@ -124,14 +157,8 @@ void* ForeignCloser::run(void* argument) {
       }
       now.swap(work.next);
     }
-    for (auto& [fd, share, before] : now) {
-      if (before == Before::kShutDown) ::shutdown(fd.get(), SHUT_RDWR);
-      if (before == Before::kBind) {
-        while (!bind_to_random_name(fd.get()) && errno == EINTR) {
-        }
-      }
-      fd.reset();
-      work.closed->add(std::move(share));
+    for (Item& item : now) {
+      work.finish(item);
       --work.waiting;
       work.progress = MonotonicClock::now();
     }
@@ -139,18 +166,16 @@ void* ForeignCloser::run(void* argument) {
 }
 
 void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
-  if (!fd) return;
-  if (!share) share = count(user);
-  enqueue(user, std::move(fd), std::move(share), Before::kNothing);
+  if (fd) enqueue(threads_of(user).closing, {std::move(fd), std::move(share)});
 }
 
 void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {
-  enqueue(user, std::move(socket), count(user), Before::kBind);
+  enqueue(threads_of(user).closing, {std::move(socket), count(user), {}, true});
 }
 
-void ForeignCloser::shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share) {
-  if (!share) share = count(user);
-  enqueue(user, std::move(socket), std::move(share), Before::kShutDown);
+void ForeignCloser::shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share,
+                                        QuotaShare until_empty) {
+  enqueue(threads_of(user).shutting_down, {std::move(socket), std::move(share), std::move(until_empty)});
 }
 
 Result<void> ClientFile::name_socket() const {
@@ -160,13 +185,19 @@ Result<void> ClientFile::name_socket() const {
   return {};
 }
 
-void ForeignCloser::enqueue(uid_t user, UniqueFd fd, QuotaShare share, Before before) {
-  std::shared_ptr<Work>& work = users_[user];
-  if (!work) work = std::make_shared<Work>(closed_);
+ForeignCloser::Threads& ForeignCloser::threads_of(uid_t user) {
+  forget_idle();
+  Threads& threads = users_[user];
+  if (!threads.closing) threads.closing = std::make_shared<Work>(user, closed_, nullptr);
+  if (!threads.shutting_down) threads.shutting_down = std::make_shared<Work>(user, closed_, threads.closing);
+  return threads;
+}
+
+void ForeignCloser::enqueue(const std::shared_ptr<Work>& work, Item item) {
   {
     const std::lock_guard lock(work->mutex);
     if (work->waiting == 0) work->progress = MonotonicClock::now();
-    work->next.push_back({std::move(fd), std::move(share), before});
+    work->next.push_back(std::move(item));
     ++work->waiting;
     if (work->at_work) return;
     work->at_work = true;
@@ -175,12 +206,11 @@ void ForeignCloser::enqueue(uid_t user, UniqueFd fd, QuotaShare share, Before be
   if (start_detached_thread(run, argument.get(), kStack)) {
     argument.release();  // owned by the thread now
   } else {
-    const ActingFor acting(user);
-    log_warning("no thread can be started: what user {} has sent stays open for now", user);
+    const ActingFor acting(work->user);
+    log_warning("no thread can be started: what user {} has sent stays open for now", work->user);
     const std::lock_guard lock(work->mutex);
-    work->at_work = false;  // the next close() tries again
+    work->at_work = false;  // the next call tries again
   }
-  forget_idle();
 }
 
 int ForeignCloser::fd() const {
@@ -198,17 +228,24 @@ size_t ForeignCloser::take_closed() {
 
 size_t ForeignCloser::waiting(uid_t user) const {
   const auto found = users_.find(user);
-  return found != users_.end() ? found->second->waiting.load() : 0;
+  if (found == users_.end()) return 0;
+  // In this order, so that one that is passed on meanwhile is not missed.
+  const size_t shutting_down = found->second.shutting_down->waiting.load();
+  return shutting_down + found->second.closing->waiting.load();
 }
 
 bool ForeignCloser::is_behind(uid_t user) const {
-  if (waiting(user) < kMaxOfUser) return false;
-  return MonotonicClock::now() - users_.at(user)->progress.load() > kPatience;
+  const auto found = users_.find(user);
+  if (found == users_.end()) return false;
+  const Work& closing = *found->second.closing;
+  return closing.waiting >= kMaxOfUser && MonotonicClock::now() - closing.progress.load() > kPatience;
 }
 
 void ForeignCloser::forget_idle() {
   if (users_.size() < kManyUsers) return;
-  std::erase_if(users_, [](const auto& entry) { return entry.second->waiting == 0; });
+  std::erase_if(users_, [](const auto& entry) {
+    return entry.second.shutting_down->waiting == 0 && entry.second.closing->waiting == 0;
+  });
 }
 
 // Ignores SIGIO, which the kernel sends if a process opens a file during a lease.

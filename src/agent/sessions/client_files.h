@@ -29,8 +29,14 @@ namespace verbena::agent {
 // after the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does
 // not answer blocks its user's thread, with all later descriptors of that user.
 //
+// The agent's own ends of sockets are shut down on another thread of the user. That may take long, because it
+// wakes all watches of the other end, and there may be any number (epoll(7)). But it never blocks: a socket
+// that has received descriptors goes on to the first thread.
+//
 // All descriptors that clients have sent count in shares (base/quota.h) until they are closed: those that the
-// agent keeps (ClientFile), and those that wait here.
+// agent keeps (ClientFile), and those that wait here. So do the ends of sockets that the agent makes for a
+// user and must close here. They count from the moment they are made: a user may hold its thread up, and so
+// nobody may get what cannot be refused when it is closed.
 //
 // For the agent's thread. Never blocks.
 class ForeignCloser {
@@ -51,40 +57,45 @@ class ForeignCloser {
   ForeignCloser(const ForeignCloser&) = delete;
   ForeignCloser& operator=(const ForeignCloser&) = delete;
 
-  // Returns whether the agent may take another descriptor from a client of the user.
-  bool allows(uid_t user) const { return files_->allows(user); }
-  // Counts a descriptor as the user's until the share is destroyed.
-  QuotaShare count(uid_t user) { return take_share(files_, user); }
-  // Closes the descriptor on the user's thread. Destroys `share` when it is closed. Without a share, counts
-  // the descriptor until then, beyond the user's limit if need be.
-  void close(uid_t user, UniqueFd fd, QuotaShare share = {});
+  // Returns whether the agent may take `more` descriptors from a client of the user.
+  bool allows(uid_t user, size_t more = 1) const { return files_->allows(user, more); }
+  // Counts descriptors as the user's until the share is destroyed.
+  QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
+  // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
+  void close(uid_t user, UniqueFd fd, QuotaShare share);
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().
   void name_and_close(uid_t user, UniqueFd socket);
-  // Shuts a socket down on the user's thread, then closes the descriptor like close(). shutdown(2) wakes all
-  // watches of the other end, and there may be any number (epoll(7)).
-  void shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share = {});
+  // Shuts the agent's end of a socket down and closes it, like close() if descriptors are left in it.
+  // Destroys `until_empty` once the socket is shut down and has no messages without descriptors.
+  void shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share, QuotaShare until_empty = {});
   // Returns a descriptor that is readable after descriptors were closed, until take_closed().
   int fd() const;
   // Destroys the shares of descriptors that are closed, and returns their number.
   size_t take_closed();
-  // Returns the number of the user's descriptors that are not closed yet.
+  // Returns the number of the user's descriptors that are not closed yet. One that goes from one thread to
+  // the other counts twice for a moment.
   size_t waiting(uid_t user) const;
   // Returns whether the user's descriptors are closed too slowly (kMaxOfUser).
   bool is_behind(uid_t user) const;
 
  private:
   struct Closed;
+  struct Item;
   struct Work;
-  // A call that is made before the descriptor is closed.
-  enum class Before : uint8_t { kNothing, kBind, kShutDown };
-  void enqueue(uid_t user, UniqueFd fd, QuotaShare share, Before before);
+  // The threads of a user. The work of each is created with the first descriptor.
+  struct Threads {
+    std::shared_ptr<Work> closing;
+    std::shared_ptr<Work> shutting_down;  // passes descriptors on to `closing`
+  };
+  Threads& threads_of(uid_t user);
+  static void enqueue(const std::shared_ptr<Work>& work, Item item);
   static void* run(void* work);
   void forget_idle();
 
   const std::shared_ptr<Quota> files_;
   const std::shared_ptr<Closed> closed_;
-  std::map<uid_t, std::shared_ptr<Work>> users_;
+  std::map<uid_t, Threads> users_;
 };
 
 // Owns a descriptor that a client has sent, of any kind. The destructor passes it to a ForeignCloser. Callers

@@ -46,13 +46,6 @@ constexpr Duration kLookInterval = std::chrono::seconds(1);
 
 constexpr size_t kMaxUnreadReplies = 1536;
 
-// Number of messages that are removed from a refused socket per piece of work: about 0.2 ms.
-constexpr size_t kClearedAtOnce = 128;
-
-// Maximum number of refused sockets that users without a share of descriptors may have wait for their turns,
-// all together: four rounds of accepting.
-constexpr size_t kMaxRefused = 64;
-
 // Whether the other end has received everything or is gone. The kernel wakes this end before it frees the
 // last message, which counts as one byte for a moment.
 bool is_all_taken(int socket) {
@@ -142,33 +135,19 @@ void ClientSockets::close(uid_t user, ForeignSocket socket, size_t unread, For w
     return closer_.shut_down_and_close(user, socket.take(), std::move(share));
   }
   if (UniqueFd copy(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)); copy) {
-    closer_.shut_down_and_close(user, std::move(copy));
+    closer_.shut_down_and_close(user, std::move(copy), share);
   }
   left_.push_back({user, std::move(socket), unread, what, std::move(share)});
   look_later();
 }
 
-// The user's closer thread may hang, and then a socket without descriptors must not wait for it: refused
-// sockets of users without a share would pile up. So it is emptied in a turn of the user, however many
-// messages it has.
-void ClientSockets::refuse(uid_t user, ForeignSocket socket) {
-  if (closer_.allows(user)) return closer_.shut_down_and_close(user, socket.take());
-  if (refused_.use_count() <= static_cast<long>(kMaxRefused)) {
-    return close_in_turn(user, std::move(socket), closer_.count(user), refused_);
-  }
-  socket.clear_some(SIZE_MAX);
-  closer_.close(user, socket.part());
+bool ClientSockets::refuse(uid_t user, ForeignSocket socket) {
+  closer_.shut_down_and_close(user, socket.take(), closer_.count(user), refused_);
+  return may_refuse();
 }
 
-void ClientSockets::close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share,
-                                  std::shared_ptr<void> refused) {
-  auto closing = std::make_shared<ForeignSocket>(std::move(socket));
-  loop_.in_turn_of(user, [this, user, closing = std::move(closing), share = std::move(share),
-                          refused = std::move(refused)]() mutable {
-    if (!closing->clear_some(kClearedAtOnce)) return true;
-    closer_.close(user, closing->part(), std::move(share));
-    return false;
-  });
+bool ClientSockets::may_refuse() const {
+  return static_cast<size_t>(refused_.use_count()) <= kMaxRefused;
 }
 
 void ClientSockets::look_later() {
@@ -182,7 +161,7 @@ void ClientSockets::look() {
       continue;
     }
     taken(each->user, each->unread, each->what);
-    close_in_turn(each->user, std::move(each->socket), std::move(each->share));
+    closer_.shut_down_and_close(each->user, each->socket.take(), std::move(each->share));
     each = left_.erase(each);
   }
 }

@@ -71,8 +71,13 @@ class ClientSockets {
   // Closes a socket. Its `unread` sent descriptors count until the client has received them or is gone.
   // Destroys `share` when the socket is closed.
   void close(uid_t user, ForeignSocket socket, size_t unread, For what, QuotaShare share);
-  // Closes the socket of a client that has no session.
-  void refuse(uid_t user, ForeignSocket socket);
+  // Maximum number of refused sockets that wait to be shut down. They are accepted already, and to end one
+  // may take as long as its client likes.
+  static constexpr size_t kMaxRefused = 512;
+  // Closes the socket of a client that has no session. Returns may_refuse().
+  bool refuse(uid_t user, ForeignSocket socket);
+  // Returns whether fewer than kMaxRefused refused sockets wait. Else the caller should accept none for now.
+  bool may_refuse() const;
 
  private:
   struct Left {
@@ -82,8 +87,6 @@ class ClientSockets {
     For what;
     QuotaShare share;
   };
-  // Empties and closes the socket in the user's turns. `refused`: a copy of refused_, or nothing.
-  void close_in_turn(uid_t user, ForeignSocket socket, QuotaShare share, std::shared_ptr<void> refused = {});
   void wake_one_of_each_user();
   void look_later();
   void look();
@@ -93,7 +96,7 @@ class ClientSockets {
   HeldFiles files_;
   Quota unread_;
   Quota replies_;  // the part of unread_ in replies
-  // Has a copy for each refused socket of a user without a share that waits for the user's turn.
+  // Has a copy for each refused socket that waits to be shut down.
   const std::shared_ptr<void> refused_ = std::make_shared<char>();
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;

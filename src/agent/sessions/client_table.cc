@@ -12,6 +12,7 @@ constexpr int kClientsPerRound = 16;
 constexpr size_t kMaxSessions = 8192;
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+constexpr Duration kRefusalPause = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -55,15 +56,18 @@ bool ClientTable::accept_one() {
 bool ClientTable::accept_from(int listener) {
   UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) {
-    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause();
-    return errno == EINTR || errno == ECONNABORTED;
+    const bool try_at_once = errno == EINTR || errno == ECONNABORTED;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      log_warning("out of descriptors: no new clients for a moment");
+      pause(kAcceptPause);
+    }
+    return try_at_once;
   }
   const auto peer = control::peer_credentials(socket.get());
   if (!peer) return true;
   const ActingFor user(peer->uid);
   if (!is_of_our_network(socket.get(), *peer) || !has_room_for(socket.get(), *peer)) {
-    refuse(peer->uid, std::move(socket));
-    return true;
+    return refuse(peer->uid, std::move(socket));
   }
   const uint64_t id = next_++;
   loop_.in_turn_of(peer->uid, [this, id] {
@@ -122,19 +126,22 @@ bool ClientTable::has_room_for(int socket, const ucred& peer) const {
   return true;
 }
 
-// The socket may contain descriptors already, which must not be closed here.
-void ClientTable::refuse(uid_t user, UniqueFd socket) {
+// The socket may contain descriptors already, which must not be closed here. Only accept4(2) tells whose the
+// next connection is. So nobody is accepted while too many refused ones wait to be shut down.
+bool ClientTable::refuse(uid_t user, UniqueFd socket) {
   if (!expects_early_descriptors_ && !sockets_.closer().allows(user)) {
     for (const UniqueFd& listener : listeners_) pass_descriptors(listener.get(), false);
   }
-  sockets_.refuse(user, std::move(socket));
+  if (sockets_.refuse(user, std::move(socket))) return true;
+  log_warning("too many refused clients wait to be disconnected: no new clients for a moment");
+  pause(kRefusalPause);
+  return false;
 }
 
-// Stops accepting for a moment after running out of descriptors. Otherwise the listener stays readable and
-// the loop spins.
-void ClientTable::pause() {
-  log_warning("out of descriptors: no new clients for a moment");
-  loop_.at(MonotonicClock::now() + kAcceptPause, [this] {
+// Stops accepting for a while. Otherwise the listener stays readable and the loop spins.
+void ClientTable::pause(Duration time) {
+  loop_.at(MonotonicClock::now() + time, [this] {
+    if (!sockets_.may_refuse()) return pause(kRefusalPause);
     for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), EPOLLIN);
   });
   for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), 0);

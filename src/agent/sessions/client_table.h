@@ -82,9 +82,10 @@ class ClientTable {
   bool accept_from(int listener);
   bool is_of_our_network(int socket, const ucred& peer) const;
   bool has_room_for(int socket, const ucred& peer) const;
-  void refuse(uid_t user, UniqueFd socket);
+  // Returns false if no other client may be accepted for now.
+  bool refuse(uid_t user, UniqueFd socket);
   void end(uint64_t id);
-  void pause();
+  void pause(Duration time);
 
   EventLoop& loop_;
   ClientSockets& sockets_;

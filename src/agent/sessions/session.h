@@ -119,7 +119,10 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) override {
     parts_.requests.channels.ask_for_channel(client_.session, own_slot, peer_slot);
   }
-  void on_channel_seen() override { parts_.requests.channels.tell_rest(client_.session); }
+  void on_end_heard(uint32_t own_slot, uint32_t ended) override {
+    parts_.requests.channels.end_heard(client_.session, own_slot, ended);
+  }
+  void on_room() override { parts_.requests.channels.has_room(client_.session); }
   void on_end() override { close(); }
 
   // CmClient::Host

@@ -10,15 +10,15 @@
 
 namespace verbena::agent {
 
-// Remembers which slots have channels to each other, until each process has been told of the end of the other
+// Remembers which slots have channels to each other, until each process has acknowledged the end of the other
 // slot's lease. A process can keep its end of a channel after it has returned the slot. The slot's next user
 // would then lose its packets to that process, and be taken for it.
 //
-// A pair of slots takes two bits, whatever processes do, and nothing here allocates memory later. For the
+// A pair of slots takes three bits, whatever processes do, and nothing here allocates memory later. For the
 // agent's thread.
 class ChannelPeers {
  public:
-  ChannelPeers() : peers_(roce::Qpn::kSlots), untold_(roce::Qpn::kSlots) {}
+  ChannelPeers() : peers_(roce::Qpn::kSlots), untold_(roce::Qpn::kSlots), awaited_(roce::Qpn::kSlots) {}
 
   // Notes a channel between the slots. REQUIRES for all methods: each slot is less than roce::Qpn::kSlots
   void join(uint32_t a, uint32_t b) {
@@ -26,32 +26,58 @@ class ChannelPeers {
     peers_[b].set(a);
   }
   // Notes that the lease of `ended` has ended, if the holder of `slot` may have a channel to it.
-  void must_tell(uint32_t slot, uint32_t ended) { untold_[slot].set(ended); }
-  // Notes the end of the slot's lease, and calls visit(slot) for each slot that must be told of it.
-  template <class Visit>
-  void end(uint32_t slot, Visit visit) {
-    untold_[slot].reset();
-    const Slots its = peers_[slot];
-    peers_[slot].reset();
-    for_each(its, [&](uint32_t peer) {
+  void must_tell(uint32_t slot, uint32_t ended) {
+    untold_[slot].set(ended);
+    awaited_[ended].set(slot);
+    hearers_.set(slot);
+  }
+  // Notes the end of the slot's lease: the holders of its peers must be told, and its own need not be.
+  void end(uint32_t slot) {
+    forget(slot);
+    for_each(peers_[slot], [&](uint32_t peer) {
       peers_[peer].reset(slot);
       must_tell(peer, slot);
-      visit(peer);
       return true;
     });
+    peers_[slot].reset();
+  }
+  // Forgets what the holder of the slot must be told, and has yet to acknowledge.
+  void forget(uint32_t slot) {
+    untold_[slot].reset();
+    hearers_.reset(slot);
+    for (Slots& awaited : awaited_) awaited.reset(slot);
   }
   // Returns whether the holder of the slot has not been told of some end.
-  bool must_hear(uint32_t slot) const { return untold_[slot].any(); }
-  // Calls tell(ended) for each slot whose end the holder of `slot` has not been told of, until it returns
-  // false.
-  template <class Tell>
-  void tell(uint32_t slot, Tell tell) {
-    for_each(untold_[slot], [&](uint32_t ended) {
-      if (!tell(ended)) return false;
-      untold_[slot].reset(ended);
+  bool must_hear(uint32_t slot) const { return hearers_.test(slot); }
+  // Calls visit(slot) for each slot whose holder has not been told of some end.
+  template <class Visit>
+  void for_each_that_must_hear(Visit visit) const {
+    for_each(hearers_, [&](uint32_t slot) {
+      visit(slot);
       return true;
     });
   }
+  // Calls tell(ended) for one slot whose end the holder of `slot` has not been told of. Returns what tell()
+  // returns: whether the holder has been told. REQUIRES: must_hear(slot)
+  template <class Tell>
+  bool tell_one(uint32_t slot, Tell tell) {
+    bool told = false;
+    for_each(untold_[slot], [&](uint32_t ended) {
+      told = tell(ended);
+      if (told) untold_[slot].reset(ended);
+      return false;
+    });
+    hearers_.set(slot, untold_[slot].any());
+    return told;
+  }
+  // Notes that the holder of `slot` has acknowledged the end of `ended`. Does nothing if it was not told.
+  void heard(uint32_t slot, uint32_t ended) {
+    if (!untold_[slot].test(ended)) awaited_[ended].reset(slot);
+  }
+  // Returns whether the holder of `slot` has yet to acknowledge an end of the lease of `ended`.
+  bool awaits(uint32_t slot, uint32_t ended) const { return awaited_[ended].test(slot); }
+  // Returns whether any slot's holder has yet to acknowledge an end of the lease of `ended`.
+  bool is_awaited(uint32_t ended) const { return awaited_[ended].any(); }
 
  private:
   using Slots = std::bitset<roce::Qpn::kSlots>;
@@ -66,8 +92,10 @@ class ChannelPeers {
     }
   }
 
-  std::vector<Slots> peers_;   // by slot
-  std::vector<Slots> untold_;  // by slot
+  std::vector<Slots> peers_;    // by slot
+  std::vector<Slots> untold_;   // by slot
+  std::vector<Slots> awaited_;  // by ended slot: the slots whose holders have yet to acknowledge
+  Slots hearers_;               // the slots with any `untold_`
 };
 
 }  // namespace verbena::agent

@@ -31,6 +31,9 @@ constexpr int kPairBytes = 256 << 10;
 constexpr int kMaxCharged = 80 << 10;
 constexpr uint64_t kStop = UINT64_MAX;
 
+// Descriptors that a delivery counts as its user's: the sending end, and the copy of end().
+constexpr size_t kDescriptors = 2;
+
 // Marks events of a delivery's pair; events of its UDP socket lack this bit.
 constexpr uint64_t kIsPair = uint64_t{1} << 63;
 uint64_t key_of(uint32_t generation, uint32_t slot) {
@@ -76,20 +79,22 @@ int send_buffer_of(int end) {
 }  // namespace
 
 struct Forwarder::Delivery {
-  Delivery(uint32_t of, uid_t whose, uint64_t its_key, int from, UniqueFd to)
+  Delivery(uint32_t of, uid_t whose, uint64_t its_key, int from, UniqueFd to, QuotaShare counted)
       : slot(of),
         user(whose),
         key(its_key),
         socket(from),
         end(std::move(to)),
-        room(send_buffer_of(end.get())) {}
+        room(send_buffer_of(end.get())),
+        share(std::move(counted)) {}
 
   const uint32_t slot;
   const uid_t user;
   const uint64_t key;
   const int socket;
-  UniqueFd end;    // the agent's thread takes it once `ended` and not `in_turn`
-  const int room;  // send buffer size of the pair
+  UniqueFd end;      // the agent's thread takes it once `ended` and not `in_turn`
+  const int room;    // send buffer size of the pair
+  QuotaShare share;  // of ForeignCloser, until the end is closed; for the agent's thread
   std::mutex reading{};
   bool ended = false;  // under `reading`; the thread then uses neither `socket` nor, after its turn, `end`
   std::atomic<bool> in_turn = false;  // set under `reading`
@@ -104,8 +109,8 @@ struct Forwarder::Delivery {
   bool has_read(int waiting) const { return waiting == 0 || waiting < handed; }
 };
 
-Forwarder::Forwarder(HangUp hang_up, Clocks clocks)
-    : hang_up_(hang_up ? std::move(hang_up) : [](uid_t, UniqueFd end) { ::shutdown(end.get(), SHUT_RDWR); }),
+Forwarder::Forwarder(ForeignCloser* closer, Clocks clocks)
+    : closer_(closer),
       clocks_(std::move(clocks)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       stop_(::eventfd(0, EFD_CLOEXEC)),
@@ -122,6 +127,7 @@ Forwarder::~Forwarder() {
 }
 
 Result<UniqueFd> Forwarder::begin(uint32_t slot, uid_t user, int socket) {
+  if (closer_ != nullptr && !closer_->allows(user, kDescriptors)) return fail(EMFILE);
   auto ends = control::make_socket_pair();
   if (!ends) return fail(ends.error().code);
   // The receiver can send nothing back, so no descriptor either: closing one may take as long as its maker
@@ -140,7 +146,8 @@ Result<void> Forwarder::go_on(uint32_t slot, uid_t user, int socket, UniqueFd en
   net::set_ip_details(socket, true);
   ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBytes, sizeof kSocketBytes);
   const auto delivery =
-      std::make_shared<Delivery>(slot, user, key_of(++generation_ & INT32_MAX, slot), socket, std::move(end));
+      std::make_shared<Delivery>(slot, user, key_of(++generation_ & INT32_MAX, slot), socket, std::move(end),
+                                 closer_ != nullptr ? closer_->count(user, kDescriptors) : QuotaShare());
   {
     const std::lock_guard lock(mutex_);
     deliveries_[slot] = delivery;
@@ -197,17 +204,23 @@ void Forwarder::end(uint32_t slot) {
   }
   if (ended->in_turn.load(std::memory_order_acquire)) {
     UniqueFd copy(::fcntl(ended->end.get(), F_DUPFD_CLOEXEC, 0));
-    if (copy) hang_up_(ended->user, std::move(copy));
+    if (copy) hang_up(*ended, std::move(copy));
   }
   ended_.push_back(std::move(ended));
   close_ended();
+}
+
+void Forwarder::hang_up(const Delivery& delivery, UniqueFd end) {
+  if (closer_ != nullptr) return closer_->shut_down_and_close(delivery.user, std::move(end), delivery.share);
+  ::shutdown(end.get(), SHUT_RDWR);
 }
 
 // Closes the ends that the thread does not use any more. At most one stays: the thread is in one turn.
 void Forwarder::close_ended() {
   std::erase_if(ended_, [this](const auto& delivery) {
     if (delivery->in_turn.load(std::memory_order_acquire)) return false;
-    hang_up_(delivery->user, std::move(delivery->end));
+    hang_up(*delivery, std::move(delivery->end));
+    delivery->share.reset();  // here, because the thread may have the delivery longer
     return true;
   });
 }

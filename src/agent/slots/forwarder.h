@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 
 #include "adapter/net/udp/receiver.h"
 #include "agent/event_loop.h"
+#include "agent/sessions/client_files.h"
 #include "base/processor_clock.h"
 #include "base/result.h"
 #include "base/time.h"
@@ -40,20 +40,20 @@ class Forwarder {
   // interrupts may take place meanwhile.
   static constexpr Duration kSlow = std::chrono::milliseconds(3);
 
-  // Shuts down and closes a pair's sending end, which may take as long as a send. For the agent's thread.
-  using HangUp = std::function<void(uid_t user, UniqueFd end)>;
   // Clocks that the forwarder's thread reads.
   struct Clocks {
     UserTurns::Clock now;
     UserTurns::Clock processor;
   };
-  // Without `hang_up`, the agent's thread itself shuts ends down.
-  explicit Forwarder(HangUp hang_up = {}, Clocks clocks = {MonotonicClock::now, ProcessorClock::now});
+  // `closer` shuts down and closes pairs' sending ends, which may take as long as a send. Each pair has a
+  // share of its quota from the beginning. If null, the agent's thread itself shuts ends down.
+  explicit Forwarder(ForeignCloser* closer = nullptr,
+                     Clocks clocks = {MonotonicClock::now, ProcessorClock::now});
   ~Forwarder();
 
   // Starts to forward datagrams from `socket` over a new Unix socket pair, and returns the receiver's end of
-  // the pair. `user`: the receiver's. REQUIRES: the slot is not forwarded yet; the socket stays open until
-  // end()
+  // the pair. `user`: the receiver's. EMFILE if too many descriptors of the user wait to be closed, those of
+  // its other pairs included. REQUIRES: the slot is not forwarded yet; the socket stays open until end()
   Result<UniqueFd> begin(uint32_t slot, uid_t user, int socket);
   // Like begin(), but sends over `end`, the sending end of a pair that a former agent has created.
   Result<void> go_on(uint32_t slot, uid_t user, int socket, UniqueFd end);
@@ -69,6 +69,8 @@ class Forwarder {
 
   Result<void> start_thread();
   Result<void> watch(Delivery& delivery);
+  // Shuts down and closes the delivery's end, or a copy of it.
+  void hang_up(const Delivery& delivery, UniqueFd end);
   void close_ended();
   void run();
   int timeout_ms() const;
@@ -84,7 +86,7 @@ class Forwarder {
   void forget(const Delivery& delivery);
   void forget_if_current(const Delivery& delivery);
 
-  const HangUp hang_up_;
+  ForeignCloser* const closer_;
   const Clocks clocks_;
   UniqueFd epoll_;
   UniqueFd stop_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/slot_requests.h"
 
+#include <optional>
+
 #include "agent/sessions/client_events.h"
 #include "base/text.h"
 #include "control/model/message_socket.h"
@@ -73,6 +75,7 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
   if (own_slot == peer_slot || !slots_.is_leased_to_session(own_slot, session)) return fail(EINVAL);
   const auto peer = session_with(peer_slot);
   if (!peer) return fail(peer.error().code);
+  if (peers_.awaits(own_slot, peer_slot) || peers_.awaits(peer_slot, own_slot)) return fail(EAGAIN);
   auto ends = control::make_socket_pair();
   if (!ends) return fail(EAGAIN);
   control::SlotChannel channel{
@@ -83,21 +86,53 @@ Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint
 }
 
 void ChannelRequests::lease_ending(uint32_t slot) {
-  peers_.end(slot, [this](uint32_t peer) { tell_rest_to(peer); });
+  peers_.end(slot);
+  tellings_.queue();
+}
+
+void ChannelRequests::end_heard(uint64_t session, uint32_t slot, uint32_t ended) {
+  if (slots_.is_leased_to_session(slot, session)) peers_.heard(slot, ended);
+}
+
+void ChannelRequests::has_room(uint64_t session) {
+  if (ClientEvents* const events = agent_.events_of(session); events != nullptr) events->set_telling(false);
+  tellings_.queue();
 }
 
 void ChannelRequests::tell_rest_to(uint32_t slot) {
-  if (!peers_.must_hear(slot)) return;
-  const auto leased = slots_.find(slot);
-  if (!leased || leased->index != slot || leased->lessee.session == 0) return;
-  peers_.tell(slot, [&](uint32_t ended) {
-    return tell<&ClientEvents::tell_channel>(agent_, leased->lessee.session,
-                                             control::SlotChannel{slot, ended, false, ESTALE, {}, kNobody});
+  if (peers_.must_hear(slot)) tellings_.queue();
+}
+
+// Queueing a piece may fail for lack of memory. Then this runs again, and goes on with the other sessions.
+void ChannelRequests::queue_tellings() {
+  peers_.for_each_that_must_hear([this](uint32_t slot) {
+    const auto leased = slots_.find(slot);
+    if (!leased || leased->index != slot || leased->lessee.session == 0) return;
+    const Lessee& lessee = leased->lessee;
+    if (lessee.protocol_version < protocol::kFirstVersionWithChannels) return peers_.forget(slot);
+    ClientEvents* const events = agent_.events_of(lessee.session);
+    if (events == nullptr || events->is_telling()) return;
+    loop_.in_turn_of(lessee.uid, [this, session = lessee.session] { return tell_next(session); });
+    events->set_telling(true);
   });
 }
 
-void ChannelRequests::tell_rest(uint64_t session) {
-  slots_.for_each_of(session, [this](uint32_t slot) { tell_rest_to(slot); });
+bool ChannelRequests::tell_next(uint64_t session) {
+  ClientEvents* const events = agent_.events_of(session);
+  if (events == nullptr) return false;
+  std::optional<uint32_t> next;
+  slots_.for_each_of(session, [&](uint32_t slot) {
+    if (peers_.must_hear(slot)) next = slot;
+  });
+  if (!next) {
+    events->set_telling(false);
+    return false;
+  }
+  const bool told = peers_.tell_one(*next, [&](uint32_t ended) {
+    return events->tell_channel({*next, ended, false, ESTALE, {}, kNobody});
+  });
+  if (!told) events->await_room();
+  return told;
 }
 
 void ChannelRequests::assume(const std::vector<SlotRecord>& slots) {
@@ -111,6 +146,7 @@ void ChannelRequests::assume(const std::vector<SlotRecord>& slots) {
       }
     }
   }
+  tellings_.queue();
 }
 
 Result<uint64_t> ChannelRequests::session_with(uint32_t slot) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent/agent_host.h"
+#include "agent/event_loop.h"
 #include "agent/sessions/client_files.h"
 #include "agent/sessions/session_reply.h"
 #include "agent/slots/channel_peers.h"
@@ -38,22 +39,31 @@ class SlotRequests {
 
 // Carries out clients' requests for channels (socket pairs) between two slots. The slots may belong to
 // different users: the agent connects any two clients that it serves. The agent keeps no end of a channel. It
-// tells the processes at both ends when the lease of the other slot ends (ChannelPeers).
+// tells the processes at both ends when the lease of the other slot ends (ChannelPeers). It does so in turns
+// of their users (EventLoop), because a message may take its sender long, and a slot may have many channels.
 class ChannelRequests {
  public:
-  ChannelRequests(const SlotLeases& slots, AgentHost& agent) : slots_(slots), agent_(agent) {}
+  ChannelRequests(EventLoop& loop, const SlotLeases& slots, AgentHost& agent)
+      : loop_(loop), slots_(slots), agent_(agent) {}
 
   // Creates a channel from the session's slot `own_slot` to `peer_slot`, which may also be a slot of this
   // session. Sends one end to the peer's session, then the other end to this session. On failure, sends this
-  // session only an errno, such as ENOENT if `peer_slot` is not leased.
+  // session only an errno, such as ENOENT if `peer_slot` is not leased. EAGAIN while one of the two processes
+  // has yet to acknowledge the end of a former lease of the other slot.
   void ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
 
-  // Tells processes with a channel to the slot that its lease ends. Those that do not take the message now
-  // get it later. A slot goes to another user 30 seconds later at the earliest (SlotTable).
+  // Tells processes with a channel to the slot that its lease ends.
   void lease_ending(uint32_t slot);
-  // Tells the session what its slots could not be told before. Called when the session has taken a message.
-  void tell_rest(uint64_t session);
-  // The same for one slot. Called when its process has reconnected.
+  // Returns whether a process has yet to acknowledge that the slot's lease has ended. Until then no other
+  // user may have the slot (SlotTable). A process that does not answer acknowledges with the end of its
+  // session.
+  bool is_awaited(uint32_t slot) const { return peers_.is_awaited(slot); }
+  // Notes that the session's slot has been told of the end of another.
+  void end_heard(uint64_t session, uint32_t slot, uint32_t ended);
+  // Tells the session of the ends that it could not take before. Called when its socket has room again.
+  void has_room(uint64_t session);
+  // Tells the slot's holder of the ends that its session has not been told. Called when its process has
+  // reconnected.
   void tell_rest_to(uint32_t slot);
   // Assumes channels between all slots of different users. Called after a takeover: the former agent's record
   // of channels is gone.
@@ -64,10 +74,16 @@ class ChannelRequests {
   // to reconnect, EOPNOTSUPP if the process's library has no channels.
   Result<uint64_t> session_with(uint32_t slot) const;
   Result<UniqueFd> join(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
+  // Queues a piece of work for each session that must be told of an end and has none queued yet.
+  void queue_tellings();
+  // Tells the session of one end. Returns whether more are left that it can take now.
+  bool tell_next(uint64_t session);
 
+  EventLoop& loop_;
   const SlotLeases& slots_;
   AgentHost& agent_;
   ChannelPeers peers_;
+  EventLoop::QueuedTask tellings_{loop_, [this] { queue_tellings(); }};
 };
 
 // Carries out clients' requests for XRC domains: opens and closes domains, and connects two processes of a

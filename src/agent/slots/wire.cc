@@ -301,7 +301,7 @@ bool Wire::guard(int socket) const {
 Result<void> Wire::engage_forwarder() {
   if (forwarder_ != nullptr) return {};
   try {
-    forwarder_ = std::make_unique<Forwarder>(hang_up_);
+    forwarder_ = std::make_unique<Forwarder>(closer_);
   } catch (const std::system_error& error) {
     return fail(error.code().value());
   }

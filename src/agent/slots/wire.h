@@ -64,8 +64,8 @@ class SocketCalls {
 // can neither send as the agent, nor hold the socket's lock by a send that waits (MSG_MORE).
 class Wire {
  public:
-  // `hang_up`: shuts down and closes ends of forwarding pairs.
-  explicit Wire(uint16_t port, Forwarder::HangUp hang_up = {}) : port_(port), hang_up_(std::move(hang_up)) {}
+  // `closer`: shuts down and closes ends of forwarding pairs (Forwarder).
+  explicit Wire(uint16_t port, ForeignCloser* closer = nullptr) : port_(port), closer_(closer) {}
 
   // Opens the group with slot 0's socket if no process has the port. Afterwards has_sockets() tells whether
   // that succeeded, and reason() why not. A search for the process that has the port starts only at the first
@@ -109,7 +109,8 @@ class Wire {
   bool guard(int socket) const;
 
   // Starts to forward the slot's packets to `user`, who does not get the socket. mute() stops the
-  // forwarding. The next take_receiver() returns the end of the pair for the holder.
+  // forwarding. The next take_receiver() returns the end of the pair for the holder. EMFILE if too many
+  // descriptors of the user wait to be closed (ForeignCloser).
   Result<void> forward(uint32_t slot, uid_t user);
   // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);
@@ -139,7 +140,7 @@ class Wire {
   std::vector<std::shared_ptr<const UniqueFd>> sockets_;  // by slot; pending calls share ownership
   std::set<uint32_t> shared_;
   SocketCalls calls_;
-  const Forwarder::HangUp hang_up_;
+  ForeignCloser* const closer_;
   std::map<uint32_t, UniqueFd> receivers_;
   std::unique_ptr<Forwarder> forwarder_;  // exists from the first forwarded slot on
   std::string reason_;

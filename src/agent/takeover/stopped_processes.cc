@@ -99,6 +99,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     return leased.lease == lease_ && leased.socket == socket_ && leased.lessee.pid == pid_;
   }
   pid_t pid() const { return pid_; }
+  uid_t user() const { return uid_; }
   bool has_unread() const { return has_packets(socket_); }
 
   // Waits for the next packet.
@@ -359,18 +360,25 @@ StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, HeaderSender&
 
 StoppedProcesses::~StoppedProcesses() = default;
 
-// The first of a process's slots that asks sets the time for those that ask meanwhile.
-void StoppedProcesses::ask_soon(Slot& slot) {
-  const pid_t pid = slot.pid();
-  Process& process = processes_[pid];
-  process.curious.insert(&slot);
-  if (process.look) return;
-  process.look = loop_.at(MonotonicClock::now() + kPatience, [this, pid] { look(pid); });
+StoppedProcesses::Process& StoppedProcesses::process_of(const Slot& slot) {
+  return processes_.try_emplace(slot.pid(), *this, slot.pid(), slot.user()).first->second;
 }
 
-void StoppedProcesses::look(pid_t pid) {
-  Process& process = processes_.at(pid);
-  process.look.reset();
+// The first of a process's slots that asks sets the time for those that ask meanwhile.
+void StoppedProcesses::ask_soon(Slot& slot) {
+  Process& process = process_of(slot);
+  process.curious.insert(&slot);
+  process.look.arm(MonotonicClock::now() + kPatience);
+}
+
+void StoppedProcesses::in_turn(uid_t user, pid_t pid, Work work) {
+  loop_.in_turn_of(user, [this, pid, work] {
+    if (const auto found = processes_.find(pid); found != processes_.end()) (this->*work)(pid, found->second);
+    return false;
+  });
+}
+
+void StoppedProcesses::look(pid_t pid, Process& process) {
   const auto curious = std::exchange(process.curious, {});
   const auto has_unread = [](const Slot* slot) { return slot->has_unread(); };
   const bool is_stopped = std::ranges::any_of(curious, has_unread) && is_stopped_(pid);
@@ -379,19 +387,14 @@ void StoppedProcesses::look(pid_t pid) {
 }
 
 void StoppedProcesses::answers(Slot& slot) {
-  Process& process = processes_[slot.pid()];
+  Process& process = process_of(slot);
   process.answering.insert(&slot);
-  if (!process.check) check_later(slot.pid());
+  process.check.arm(MonotonicClock::now() + kStateInterval);
 }
 
-void StoppedProcesses::check_later(pid_t pid) {
-  processes_.at(pid).check = loop_.at(MonotonicClock::now() + kStateInterval, [this, pid] { check(pid); });
-}
-
-void StoppedProcesses::check(pid_t pid) {
-  if (is_stopped_(pid)) return check_later(pid);
-  Process& process = processes_.at(pid);
-  process.check.reset();
+void StoppedProcesses::check(pid_t pid, Process& process) {
+  if (process.answering.empty()) return;
+  if (is_stopped_(pid)) return process.check.arm(MonotonicClock::now() + kStateInterval);
   for (Slot* slot : std::exchange(process.answering, {})) slot->end();
   forget_if_done(pid);
 }
@@ -408,10 +411,7 @@ void StoppedProcesses::forget_if_done(pid_t pid) {
   const auto found = processes_.find(pid);
   if (found == processes_.end()) return;
   const Process& process = found->second;
-  if (!process.curious.empty() || !process.answering.empty()) return;
-  if (process.look) loop_.cancel(*process.look);
-  if (process.check) loop_.cancel(*process.check);
-  processes_.erase(found);
+  if (process.curious.empty() && process.answering.empty()) processes_.erase(found);
 }
 
 void StoppedProcesses::slot_changed(uint32_t slot, const std::optional<LeasedSlot>& leased) {

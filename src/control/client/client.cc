@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/client.h"
 
+#include <algorithm>
+#include <cerrno>
+
 #include <fcntl.h>
 
 #include "base/foreign_socket.h"
@@ -82,9 +85,13 @@ using protocol::MessageType;
 // takes long to close, then others by other sockets, and each uses up one of the program's descriptors.
 constexpr size_t kMaxToClose = 32;
 
+bool send_header(int socket, const protocol::MessageHeader& header) {
+  return send_message(socket, protocol::bytes_of(header)).has_value();
+}
+
 void answer(const AgentEvent& event, MessageType type) {
-  const auto seen = protocol::request_header(type, event.header.sequence);
-  [[maybe_unused]] const auto answered = send_message(event.socket, protocol::bytes_of(seen));
+  [[maybe_unused]] const bool answered =
+      send_header(event.socket, protocol::request_header(type, event.header.sequence));
 }
 
 // Returns the event's message if it is of this type.
@@ -127,7 +134,9 @@ bool AgentNews::on_event(AgentEvent event) {
     const std::lock_guard lock(mutex_);
     peers_.push_back({peer->domain, peer->slot, peer->asked != 0, peer->header.error, file_of(event)});
   } else if (const auto channel = message_in<protocol::ChannelMessage>(event, MessageType::kChannel)) {
-    acknowledge(event, MessageType::kChannelSeen);
+    const bool is_end = channel->header.error == ESTALE && channel->asked == 0;
+    is_end ? acknowledge_at_once(event, MessageType::kChannelSeen)
+           : acknowledge(event, MessageType::kChannelSeen);
     const std::lock_guard lock(mutex_);
     channels_.push_back({channel->own_slot, channel->peer_slot, channel->asked != 0, channel->header.error,
                          file_of(event), channel->peer_user});
@@ -150,17 +159,26 @@ bool AgentNews::on_event(AgentEvent event) {
   return true;
 }
 
-std::vector<MessageType> AgentNews::take_owed() {
-  if (discarding() >= kMaxToClose) return {};
-  return take(owed_);
+void AgentNews::send_owed(const Send& send) {
+  if (discarding() >= kMaxToClose) return;
+  auto owed = take(owed_);
+  const auto rest = std::ranges::find_if_not(owed, send);
+  const std::lock_guard lock(mutex_);
+  owed_.insert(owed_.begin(), rest, owed.end());
+}
+
+void AgentNews::owe(const AgentEvent& event, MessageType type) {
+  const std::lock_guard lock(mutex_);
+  owed_.push_back(protocol::request_header(type, event.header.sequence));
 }
 
 void AgentNews::acknowledge(const AgentEvent& event, MessageType type) {
-  {
-    const std::lock_guard lock(mutex_);
-    owed_.push_back(type);
-  }
-  for (const MessageType owed : take_owed()) answer(event, owed);
+  owe(event, type);
+  send_owed([&](const protocol::MessageHeader& header) { return send_header(event.socket, header); });
+}
+
+void AgentNews::acknowledge_at_once(const AgentEvent& event, MessageType type) {
+  if (!send_header(event.socket, protocol::request_header(type, event.header.sequence))) owe(event, type);
 }
 
 using Turn = AgentSession::Turn;
@@ -264,10 +282,9 @@ void Client::close_domain(uint64_t domain) {
 }
 
 void Client::say_what_is_owed() {
-  for (const MessageType owed : news_.take_owed()) {
-    [[maybe_unused]] const auto sent =
-        session_.send_event(protocol::bytes_of(protocol::request_header(owed, 0)));
-  }
+  news_.send_owed([this](const protocol::MessageHeader& header) {
+    return session_.send_event(protocol::bytes_of(header)).has_value();
+  });
 }
 
 void Client::ask_for_peer(uint64_t domain, uint32_t slot) {

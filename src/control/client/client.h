@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -92,13 +93,18 @@ class AgentNews final : public Restorer, public AgentListener {
   // Returns true: without an agent the process would not learn of changes of links.
   bool needs_agent() override { return true; }
   bool on_event(AgentEvent event) override;
-  // Returns the acknowledgements to send now, for events that brought sockets of other processes. Returns
-  // none while 32 or more received sockets are yet to be closed. The agent sends no further sockets while 64
-  // are unacknowledged.
-  std::vector<protocol::MessageType> take_owed();
+  // Sends a message to the agent. Returns whether it was sent.
+  using Send = std::function<bool(const protocol::MessageHeader&)>;
+  // Sends the acknowledgements of events that brought sockets of other processes. Sends none while 32 or more
+  // received sockets are yet to be closed. The agent sends no further sockets while 64 are unacknowledged.
+  void send_owed(const Send& send);
 
  private:
+  void owe(const AgentEvent& event, protocol::MessageType type);
   void acknowledge(const AgentEvent& event, protocol::MessageType type);
+  // Acknowledges an event that other processes must not delay: the end of a slot's lease. They can make any
+  // number of sockets wait to be closed.
+  void acknowledge_at_once(const AgentEvent& event, protocol::MessageType type);
   // Returns the news since the last call, and empties it.
   template <class T>
   T take(T& news) {
@@ -113,7 +119,7 @@ class AgentNews final : public Restorer, public AgentListener {
   std::vector<SlotChannel> channels_;
   std::vector<SlotCapture> captures_;
   std::optional<bool> trace_details_;
-  std::vector<protocol::MessageType> owed_;
+  std::vector<protocol::MessageHeader> owed_;
 };
 
 // A slot leased by the agent: a share of the QP numbers, with a receive socket and a status page.

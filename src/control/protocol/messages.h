@@ -115,7 +115,7 @@ enum class MessageType : uint16_t {
   kPeerSeen,      // client to agent: header
   kAskChannel,    // client to agent: ChannelMessage. Requests a socket to another slot; answered by kChannel.
   kChannel,       // agent to client: ChannelMessage [socket?]. At most kMaxChannelsUnseen are unanswered.
-  kChannelSeen,   // client to agent: header
+  kChannelSeen,   // client to agent: header with the sequence number of the kChannel message
   kCapture,  // agent to client: CaptureMessage [ring?]. Starts a capture, or stops it if there is no ring.
   kCaptureSeen,       // client to agent: header. No start is sent while kMaxCapturesUnseen are unanswered.
   kTraceDetails,      // agent to client: TraceMessage
@@ -314,7 +314,9 @@ struct ChannelMessage {
   // process's library is too old for channels. EINVAL if own_slot is not the requester's or equals peer_slot.
   // EAGAIN if a later request may succeed. The other process has yet to reconnect after an agent's restart,
   // or does not read its events, or the agent cannot create a socket. ESTALE, without a request: the lease of
-  // the other slot has ended, and its former process may still have its end of a channel.
+  // the other slot has ended, and its former process may still have its end of a channel. The client
+  // acknowledges that with the message's sequence number, and waits for nothing before. The other slot goes
+  // to no other user until then.
   MessageHeader header;
   uint32_t own_slot;   // of the client that sends or receives this message
   uint32_t peer_slot;  // the other slot

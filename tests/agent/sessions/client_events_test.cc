@@ -36,6 +36,11 @@ control::SlotChannel no_channel(uint32_t peer_slot) {
   return {1, peer_slot, true, ENOENT, {}, kUser};
 }
 
+// The event that the lease of the peer's slot has ended.
+control::SlotChannel end_of(uint32_t peer_slot) {
+  return {1, peer_slot, false, ESTALE, {}, kUser};
+}
+
 protocol::ChannelMessage ask_for_channel(uint32_t own_slot, uint32_t peer_slot) {
   return {protocol::request_header(MessageType::kAskChannel, 0), own_slot, peer_slot, 0, 0};
 }
@@ -55,7 +60,10 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) override {
     channels.emplace_back(own_slot, peer_slot);
   }
-  void on_channel_seen() override { ++channels_seen; }
+  void on_end_heard(uint32_t own_slot, uint32_t peer_slot) override {
+    heard.emplace_back(own_slot, peer_slot);
+  }
+  void on_room() override { ++rooms; }
   void on_end() override { ended = true; }
   ClientEvents::Client& events_client() { return *this; }
   // Reads the client's next event; nothing if there is none.
@@ -86,7 +94,8 @@ class ClientEventsTest : public ::testing::Test, private ClientEvents::Client {
   LinkPublisher publisher{table, agent};
   std::vector<uint64_t> asked;
   std::vector<std::pair<uint32_t, uint32_t>> channels;  // requested channels: own slot, peer's slot
-  int channels_seen = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> heard;     // acknowledged ends: own slot, peer's slot
+  int rooms = 0;
   bool ended = false;
   ClientSockets sockets{loop, {.all = 100, .reserve = 0}, 0};
   ClientEvents events{loop, sockets, kUser, publisher, *this};
@@ -176,6 +185,41 @@ TEST_F(ClientEventsTest, TellsOfNoMoreChannelsThanTheClientHasReadOf) {
   say(MessageType::kChannelSeen, 0);
   EXPECT_TRUE(events.tell_channel(no_channel(100)));
   EXPECT_FALSE(events.tell_channel(no_channel(101)));
+}
+
+// Other users decide how many channels a client is sent, and when it can acknowledge them.
+TEST_F(ClientEventsTest, TellsOfEndsOfLeasesHoweverManyChannelsAreUnacknowledged) {
+  for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen; ++i) {
+    ASSERT_TRUE(events.tell_channel(no_channel(i)));
+  }
+  EXPECT_TRUE(events.tell_channel(end_of(7)));
+  EXPECT_FALSE(events.tell_channel(no_channel(99)));
+}
+
+TEST_F(ClientEventsTest, PassesOnWhichEndsTheClientHasHeardOf) {
+  ASSERT_TRUE(events.tell_channel(no_channel(6)));
+  ASSERT_TRUE(events.tell_channel(end_of(7)));
+  const auto channel = read();
+  const auto end = read();
+  ASSERT_TRUE(channel && end);
+  say(MessageType::kChannelSeen, channel->header.sequence);
+  EXPECT_THAT(heard, IsEmpty());
+  say(MessageType::kChannelSeen, end->header.sequence);
+  EXPECT_THAT(heard, ElementsAre(std::pair(1u, 7u)));
+}
+
+TEST_F(ClientEventsTest, SaysWhenTheSocketHasRoomAgain) {
+  uint32_t sent = 0;
+  while (events.tell_channel(end_of(sent % 1000))) ++sent;
+  events.await_room();
+  run();
+  EXPECT_EQ(rooms, 0) << "after " << sent << " messages";
+  for (uint32_t i = 0; i < sent; ++i) EXPECT_TRUE(read(client));
+  run();
+  EXPECT_EQ(rooms, 1);
+  EXPECT_TRUE(events.tell_channel(end_of(1)));
+  run();
+  EXPECT_EQ(rooms, 1) << "once";
 }
 
 TEST_F(ClientEventsTest, PassesOnWhatChannelsAreAskedFor) {

@@ -3,10 +3,12 @@
 #include "agent/sessions/client_sockets.h"
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -48,6 +50,30 @@ struct Ends {
 // Number of calls of shutdown(2) on this thread.
 thread_local int shutdowns = 0;
 
+// Whether other threads' calls of shutdown(2) and bind(2) wait.
+std::atomic<bool> shutdown_blocked = false;
+std::atomic<bool> bind_blocked = false;
+const std::thread::id main_thread = std::this_thread::get_id();
+
+// Has these calls wait while the object exists.
+class Blocked {
+ public:
+  explicit Blocked(std::atomic<bool>& calls) : calls_(calls) { calls_ = true; }
+  ~Blocked() {
+    calls_ = false;
+    calls_.notify_all();
+  }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+
+ private:
+  std::atomic<bool>& calls_;
+};
+
+void wait_while(const std::atomic<bool>& blocked) {
+  if (std::this_thread::get_id() != main_thread) blocked.wait(true);
+}
+
 // Whether the other end of the socket is shut down or closed.
 bool has_ended(const UniqueFd& socket) {
   pollfd entry{socket.get(), POLLRDHUP, 0};
@@ -57,10 +83,10 @@ bool has_ended(const UniqueFd& socket) {
 TEST(ForeignCloserTest, ClosesAndCounts) {
   ForeignCloser closer;
   WatchedPipe pipe;
-  closer.close(kUser, std::move(pipe.writing));
+  closer.close(kUser, std::move(pipe.writing), closer.count(kUser));
   EXPECT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
   EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
-  closer.close(kUser, UniqueFd());
+  closer.close(kUser, UniqueFd(), closer.count(kUser));
   EXPECT_EQ(closer.waiting(kUser), 0u);
 }
 
@@ -69,7 +95,7 @@ TEST(ForeignCloserTest, ASocketThatLingersHoldsUpNobodyForLong) {
   ForeignCloser closer;
   std::array<LingeringSocket, 3> slow;
   const TimePoint begun = MonotonicClock::now();
-  for (LingeringSocket& each : slow) closer.close(kUser, each.take());
+  for (LingeringSocket& each : slow) closer.close(kUser, each.take(), closer.count(kUser));
   EXPECT_LT(MonotonicClock::now() - begun, LingeringSocket::kAtOnce);
   EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
   EXPECT_LT(MonotonicClock::now() - begun, LingeringSocket::kLingers);
@@ -89,15 +115,15 @@ TEST(ForeignCloserTest, DescriptorsCountInAShareUntilTheyAreClosed) {
   size_t closed = 0;
   EXPECT_TRUE(becomes_true([&] { return (closed += closer.take_closed()) == files.size(); }));
   EXPECT_TRUE(closer.allows(kUser));
-  for (int i = 0; i < 9; ++i) closer.close(kUser, UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
-  EXPECT_FALSE(closer.allows(kUser)) << "what was never admitted counts, too";
+  const QuotaShare made = closer.count(kUser, 6);
+  EXPECT_FALSE(closer.allows(kUser)) << "what the agent makes for a user counts, too";
 }
 
 TEST(ForeignCloserTest, ManyUsersAreServedByTurns) {
   ForeignCloser closer;
   for (uid_t user = 1; user < 300; ++user) {
     WatchedPipe pipe;
-    closer.close(user, std::move(pipe.writing));
+    closer.close(user, std::move(pipe.writing), closer.count(user));
     ASSERT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
   }
 }
@@ -239,36 +265,47 @@ TEST_F(ClientSocketTest, OneThatIsRefusedIsShutDownByTheCloser) {
   EXPECT_TRUE(becomes_true([&] { return has_ended(refused.theirs); }));
 }
 
-TEST_F(ClientSocketTest, OneThatIsRefusedIsEmptiedInItsUsersTurnIfTheCloserIsBehind) {
-  std::vector<QuotaShare> all;
-  while (sockets.closer().allows(kUser)) all.push_back(sockets.closer().count(kUser));
+// A descriptor that the user has sent may keep its thread for as long as the user likes.
+TEST_F(ClientSocketTest, OneThatIsRefusedDoesNotWaitForWhatItsUserHasSent) {
+  const Blocked bind(bind_blocked);
+  sockets.closer().name_and_close(kUser, UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)));
   Ends refused;
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(send_message(refused.theirs.get(), kWord));
-  sockets.refuse(kUser, std::move(refused.ours));
-  ASSERT_TRUE(loop.has_work_for(kUser));
-  EXPECT_FALSE(has_ended(refused.theirs));
-  while (loop.has_work_for(kUser)) loop.run_round();
+  EXPECT_TRUE(sockets.refuse(kUser, std::move(refused.ours)));
+  EXPECT_FALSE(loop.has_work_for(kUser));
   EXPECT_TRUE(becomes_true([&] { return has_ended(refused.theirs); }));
+  EXPECT_TRUE(becomes_true([&] { return sockets.closer().waiting(kUser) == 1; }));
 }
 
-// The closer's thread may hang for as long as the user likes, so nothing may wait for it that need not.
-TEST_F(ClientSocketTest, RefusedOnesWithManyMessagesDoNotGoToTheCloser) {
-  std::vector<QuotaShare> all;
-  while (sockets.closer().allows(kUser)) all.push_back(sockets.closer().count(kUser));
-  loop.forget(sockets.closer().fd());
-  constexpr int kSockets = 80;  // more than may wait for turns
-  for (int i = 0; i < kSockets; ++i) {
+// To close it may take as long as the user likes.
+TEST_F(ClientSocketTest, OneThatIsRefusedWithADescriptorGoesToTheThreadForWhatItsUserHasSent) {
+  {
+    const Blocked bind(bind_blocked);
+    sockets.closer().name_and_close(kUser, UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)));
     Ends refused;
-    constexpr int kRoom = 2 << 20;
-    ::setsockopt(refused.theirs.get(), SOL_SOCKET, SO_SNDBUF, &kRoom, sizeof kRoom);
-    int messages = 0;
-    while (messages < 1500 && send_message(refused.theirs.get(), kWord)) ++messages;
-    if (messages < 1500) GTEST_SKIP() << "net.core.wmem_max allows " << messages << " messages only";
-    sockets.refuse(kUser, std::move(refused.ours));
+    WatchedPipe pipe;
+    const int fd = pipe.writing.get();
+    ASSERT_TRUE(send_message(refused.theirs.get(), kWord, {&fd, 1}));
+    pipe.writing.reset();
+    EXPECT_TRUE(sockets.refuse(kUser, std::move(refused.ours)));
+    EXPECT_TRUE(becomes_true([&] { return has_ended(refused.theirs); }));
+    EXPECT_FALSE(pipe.is_closed());
   }
-  while (loop.has_work_for(kUser)) loop.run_round();
   EXPECT_TRUE(becomes_true([&] { return sockets.closer().waiting(kUser) == 0; }));
-  EXPECT_EQ(sockets.closer().take_closed(), 0u);
+}
+
+// Each is an open descriptor of the agent. Only accept4(2) tells whose the next one is.
+TEST_F(ClientSocketTest, NotManyRefusedOnesMayWaitToBeShutDown) {
+  size_t refused = 0;
+  {
+    const Blocked shutdown(shutdown_blocked);
+    const int before = shutdowns;
+    while (refused < 2 * ClientSockets::kMaxRefused && sockets.refuse(kUser, Ends().ours)) ++refused;
+    EXPECT_EQ(refused, ClientSockets::kMaxRefused - 1);
+    EXPECT_EQ(shutdowns, before) << "the agent's thread does nothing that takes long";
+    EXPECT_FALSE(sockets.may_refuse());
+  }
+  while (!sockets.may_refuse()) loop.run_round();
 }
 
 TEST_F(ClientSocketTest, WhatLiesUnreadIsGoneWithTheClient) {
@@ -325,5 +362,11 @@ TEST_F(ClientSocketTest, NobodyWaitsForWhatAClientSends) {
 // The C library's, for the whole test program.
 extern "C" int shutdown(int socket, int how) noexcept {
   ++verbena::agent::shutdowns;
+  verbena::agent::wait_while(verbena::agent::shutdown_blocked);
   return static_cast<int>(::syscall(SYS_shutdown, socket, how));
+}
+
+extern "C" int bind(int socket, const sockaddr* address, socklen_t length) noexcept {
+  verbena::agent::wait_while(verbena::agent::bind_blocked);
+  return static_cast<int>(::syscall(SYS_bind, socket, address, length));
 }

@@ -22,6 +22,7 @@
 #include "agent/network_namespace.h"
 #include "agent/slots/slot_packets.h"
 #include "agent/slots/wire.h"
+#include "base/lingering_socket.h"
 #include "base/time.h"
 
 namespace verbena::agent {
@@ -277,6 +278,23 @@ TEST_F(SlowReceiverTest, IsNotWaitedForAtTheEnd) {
   EXPECT_EQ(ended.wait_for(std::chrono::seconds(10)), std::future_status::ready);
   pollfd hung_up{slow.get(), 0, 0};
   EXPECT_EQ(::poll(&hung_up, 1, 0), 1) << "the pair is shut down at once";
+}
+
+// The end is closed on a thread of the user, who may hold it up.
+TEST_F(ForwarderTest, APairCountsAsItsUsersDescriptorsUntilItIsClosed) {
+  ForeignCloser closer({.all = 3, .reserve = 0}, 0);
+  Forwarder forwarder(&closer);
+  ASSERT_TRUE(forwarder.begin(1, kUser, wire_.socket(1)));
+  const auto refused = forwarder.begin(2, kUser, wire_.socket(2));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EMFILE);
+  forwarder.end(1);
+  EXPECT_FALSE(closer.allows(kUser, 2)) << "whether it is closed is not looked at yet";
+  EXPECT_TRUE(test::becomes_true([&] {
+    closer.take_closed();
+    return closer.allows(kUser, 2);
+  }));
+  EXPECT_TRUE(forwarder.begin(2, kUser, wire_.socket(2)));
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ class StoppedProcessesTest : public test::NamespaceTest, private HeaderSender {
     slot.lessee.pid = ::getpid();
     return slot;
   }
+  HeaderSender& answers() { return *this; }
   void show(uint8_t rnr_retry) { page_.show(kQpn, rnr_retry); }
   void send(uint32_t psn, roce::Operation operation = roce::Operation::kSendOnly) {
     send_from(loopback(), psn, operation, kQpn);
@@ -276,6 +277,36 @@ TEST_F(StoppedProcessesTest, LooksAtNoProcessThatReadsItsSocket) {
   const TimePoint later = MonotonicClock::now() + std::chrono::milliseconds(100);
   ASSERT_TRUE(run_until([&] { return MonotonicClock::now() > later; }));
   EXPECT_EQ(looked_, 0);
+}
+
+// The user may have hundreds of processes that sleep, and make the files in /proc take long.
+TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
+  constexpr uid_t kSleeper = 1'000'000;  // not the user who runs the tests
+  TimePoint time = MonotonicClock::now();
+  Duration each = UserTurns::kSlow;
+  const auto clock = [&] { return time += each; };
+  EventLoop loop(EventLoop::kPerRound, clock, clock);
+  int looks = 0;
+  StoppedProcesses processes(loop, roce::kUdpPort, answers(), [&](pid_t) {
+    ++looks;
+    return false;
+  });
+  LeasedSlot slot = leased(kSlot + 1);
+  slot.lessee.uid = kSleeper;
+  processes.slot_changed(slot.index, slot);
+  while (loop.try_for(kSleeper, [] {})) {
+  }
+  each = {};
+  send_from(loopback(), 205, roce::Operation::kSendOnly, roce::Qpn::in_slot(slot.index, 7));
+  const auto run = [&] {
+    loop.at(MonotonicClock::now() + std::chrono::milliseconds(5), [] {});
+    loop.run_round();
+  };
+  while (looks == 0 && !loop.has_work_for(kSleeper)) run();
+  EXPECT_EQ(looks, 0) << "its user pauses";
+  time += std::chrono::minutes(1);
+  while (looks == 0 && loop.has_work_for(kSleeper)) run();
+  EXPECT_EQ(looks, 1);
 }
 
 TEST_F(StoppedProcessesTest, AnswersNoResponseAndNoUnknownQp) {

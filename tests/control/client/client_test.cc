@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "base/foreign_socket.h"
+#include "base/lingering_socket.h"
 #include "control/client/fake_host.h"
 
 namespace verbena::control {
@@ -189,6 +191,42 @@ TEST(Client, AsksForChannelsAndHearsOfThem) {
     EXPECT_EQ(header.type, static_cast<uint16_t>(MessageType::kChannelSeen));
     EXPECT_EQ(header.sequence, 6u);
   }
+}
+
+protocol::ChannelMessage channel_message(uint32_t sequence, int error) {
+  protocol::ChannelMessage message{protocol::request_header(MessageType::kChannel, sequence), 3, 4, 0, 0};
+  message.header.error = error;
+  return message;
+}
+
+// Until the acknowledgement no other user gets the slot. Other users decide how many descriptors wait.
+TEST(Client, AcknowledgesTheEndOfALeaseWhateverDescriptorsWaitToBeClosed) {
+  verbena::test::LingeringSocket lingering;
+  discard(lingering.take());
+  ASSERT_TRUE(verbena::test::becomes_true(verbena::test::is_discarding));
+  for (int i = 0; i < 32; ++i) discard(UniqueFd(::memfd_create("waits", MFD_CLOEXEC)));
+  FakeHost host;
+  FakeAgent& agent = host.run(lend_slots());
+  const auto client = Client::connect(host.dialer());
+  ASSERT_TRUE(client);
+  agent.send_event(protocol::bytes_of(channel_message(6, EAGAIN)));
+  agent.send_event(protocol::bytes_of(channel_message(7, ESTALE)));
+  pollfd entry{(*client)->event_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&entry, 1, 10'000), 1);
+  (*client)->next_links();
+  EXPECT_EQ((*client)->next_channels().size(), 2u);
+  const auto end = agent.read_event();
+  ASSERT_EQ(end.size(), sizeof(protocol::MessageHeader));
+  EXPECT_EQ(protocol::read_as<protocol::MessageHeader>(end).type,
+            static_cast<uint16_t>(MessageType::kChannelSeen));
+  EXPECT_EQ(protocol::read_as<protocol::MessageHeader>(end).sequence, 7u);
+  EXPECT_TRUE(agent.read_event().empty()) << "the other one waits";
+  lingering.cut_short();
+  verbena::test::await_discards();
+  ASSERT_TRUE((*client)->ask_for_channel(3, 5));
+  const auto owed = agent.read_event();
+  ASSERT_EQ(owed.size(), sizeof(protocol::MessageHeader));
+  EXPECT_EQ(protocol::read_as<protocol::MessageHeader>(owed).sequence, 6u);
 }
 
 TEST(Client, AsksAnAgentOfBeforeChannelsForNone) {
