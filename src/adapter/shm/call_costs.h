@@ -18,7 +18,7 @@ namespace verbena::engine {
 //
 // A leaky bucket: calls may take a hundredth of the time, and some milliseconds at once. Beyond that no call
 // is made until enough has leaked. Calls that this program causes, because it sends something or is about to
-// sleep, are free up to a normal time.
+// sleep, are free up to a normal time, and the rest counts half: interrupts make some of them long.
 //
 // A call may also take long because another thread had the processor. So calls are measured by processor time
 // (ProcessorClock) for a while after one that took long. Reading that clock is a system call.
@@ -33,6 +33,7 @@ class CallCosts {
   static constexpr Duration kNormal = std::chrono::microseconds(20);
   static constexpr Duration kBurst = std::chrono::milliseconds(5);
   static constexpr int kShare = 100;
+  static constexpr int kShareOfOurs = 50;
   // Calls are measured by processor time for this long after one that took long.
   static constexpr Duration kWindow = std::chrono::seconds(60);
 
@@ -47,8 +48,10 @@ class CallCosts {
   void note(Duration duration, bool by_processor, Cause cause, TimePoint now) {
     if (duration > kNormal) suspect_until_ = std::max(suspect_until_, now + kWindow);
     if (!by_processor) duration = std::min(duration, kNormal);
-    if (cause == Cause::kOurs) duration -= kNormal;
-    if (duration > Duration::zero()) empty_at_ = std::max(empty_at_, now) + duration * kShare;
+    const bool is_ours = cause == Cause::kOurs;
+    const Duration counted = is_ours ? duration - kNormal : duration;
+    if (counted <= Duration::zero()) return;
+    empty_at_ = std::max(empty_at_, now) + counted * (is_ours ? kShareOfOurs : kShare);
   }
   // Returns whether there is nothing to remember.
   bool is_forgettable(TimePoint now) const { return now >= empty_at_ && !is_suspect(now); }
