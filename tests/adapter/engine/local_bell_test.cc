@@ -218,6 +218,12 @@ class ForeignRings : public LocalBell {
     line->read_socket();
     return is_all_read();
   }
+  // It rings until we do not read any more. Returns how often we have.
+  int use_up_time() {
+    int rings = 0;
+    while (rings < 1000 && is_read()) ++rings;
+    return rings;
+  }
   bool is_announced() const {
     epoll_event event;
     return ::epoll_wait(poll_set.get(), &event, 1, 0) == 1;
@@ -239,8 +245,7 @@ TEST_F(ForeignRings, MayComeAsOftenAsTheyAreAskedFor) {
 
 // Each costs a call, so a process could keep us busy.
 TEST_F(ForeignRings, AreNotReadBeyondTheirTimeIfNobodyAskedForThem) {
-  int rings = 0;
-  while (rings < 1000 && is_read()) ++rings;
+  const int rings = use_up_time();
   EXPECT_GT(rings, 400);
   EXPECT_LT(rings, 600) << "5 ms";
   EXPECT_EQ(pauses, 1);
@@ -264,8 +269,7 @@ TEST_F(ForeignRings, AreNotTheOnlyMessagesThatTakeTime) {
 }
 
 TEST_F(ForeignRings, BeyondTheirTimeAreReadAgainWhenWeAskForOne) {
-  while (is_read()) {
-  }
+  use_up_time();
   line->expect_ring();
   EXPECT_EQ(line->resume(poll_set.get()), kNever);
   EXPECT_TRUE(is_announced());
@@ -292,8 +296,7 @@ TEST_F(ForeignRings, ThatItCausesWait) {
 
 // The poll set reports the end.
 TEST_F(ForeignRings, DoNotHideTheEndOfTheLine) {
-  while (is_read()) {
-  }
+  use_up_time();
   line->lose();
   other.reset();
   EXPECT_EQ(line->resume(poll_set.get()), kNever);
