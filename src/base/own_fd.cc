@@ -1,30 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/own_fd.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/own_number.h"
 #include "base/socket_option.h"
 
 namespace verbena {
 namespace {
-
-// Above the numbers that nearly all programs use. Not higher, since the kernel's descriptor table grows to
-// the highest number in use.
-constexpr rlim_t kHighest = 1024;
-
-// The lowest number to which our descriptors are moved.
-int floor_of_own() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  return static_cast<int>(std::min(limit.rlim_cur / 2, kHighest));
-}
 
 // Files of eventfd(2), timerfd_create(2) and epoll_create(2) share one inode. They are told apart by a signal
 // number (F_SETSIG) that is never used, since these files do not support SIGIO. Each file gets the next of 64
@@ -40,10 +28,7 @@ OwnFd::OwnFd(UniqueFd fd) : OwnFd(std::move(fd), false) {}
 
 OwnFd::OwnFd(UniqueFd fd, bool keeps_number) {
   if (!fd) return;
-  if (const int floor = floor_of_own(); !keeps_number && fd.get() < floor) {
-    UniqueFd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, floor));
-    if (higher) fd = std::move(higher);
-  }
+  if (!keeps_number) fd = with_own_number(std::move(fd));
   mark_ = make_mark(fd.get());
   fd_ = fd.release();
 }

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -101,6 +102,81 @@ TEST(Discard, AChildClosesByItself) {
   EXPECT_EQ(status, 0);
   slow.cut_short();
   EXPECT_TRUE(becomes_true([] { return !is_discarding(); }));
+}
+
+// A program that closes all descriptors, as daemons do, while some wait because another one takes long.
+class DiscardOfMany : public testing::Test {
+ protected:
+  DiscardOfMany() {
+    discard(slow.take());
+    EXPECT_TRUE(becomes_true(is_discarding));
+  }
+  ~DiscardOfMany() override {
+    if (!is_over) let_go();
+  }
+  // Waits until all that waited is handled.
+  void let_go() {
+    is_over = true;
+    slow.cut_short();
+    test::await_discards();
+  }
+  // A file whose close() may ask its file system.
+  static UniqueFd some_file() { return UniqueFd(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)); }
+  static bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+  static UniqueFd replace(int fd) {
+    const UniqueFd own(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    EXPECT_EQ(::dup2(own.get(), fd), fd);
+    return UniqueFd(fd);
+  }
+
+  LingeringSocket slow;
+  bool is_over = false;
+};
+
+TEST_F(DiscardOfMany, LeavesLowNumbersToTheProgram) {
+  WatchedPipe one;
+  const int number = one.writing.get();
+  discard(std::move(one.writing));
+  EXPECT_FALSE(is_open(number));
+  EXPECT_FALSE(one.is_closed());
+  let_go();
+  EXPECT_TRUE(one.is_closed());
+}
+
+TEST_F(DiscardOfMany, LeavesFilesOfTheProgramOpen) {
+  UniqueFd file = some_file();
+  const int number = file.get();
+  discard(std::move(file));
+  const UniqueFd own = replace(number);
+  let_go();
+  EXPECT_TRUE(is_open(number));
+}
+
+TEST_F(DiscardOfMany, ClosesThoseThatAreStillThere) {
+  UniqueFd file = some_file();
+  const int number = file.get();
+  discard(std::move(file));
+  let_go();
+  EXPECT_FALSE(is_open(number));
+}
+
+TEST_F(DiscardOfMany, InAChildLeavesThoseOfTheParentAlone) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer follows no child of a process with threads";
+#endif
+  UniqueFd file = some_file();
+  const int number = file.get();
+  discard(std::move(file));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // ends a child that hangs
+    const bool waits = discarding() > 0;
+    test::await_discards();
+    ::_exit(!waits && is_open(number) ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // The process may end while the thread still closes descriptors.

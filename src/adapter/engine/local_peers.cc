@@ -45,6 +45,8 @@ constexpr uint8_t kMaxQuestions = 8;
 constexpr int kMaxRounds = 4;
 // To look at more of them takes longer than all else in a poll.
 constexpr size_t kFew = 4;
+// Lines that had to pause are looked at this often at most.
+constexpr Duration kShortestPause = std::chrono::milliseconds(1);
 // Memory of another process that has not been used for as long, or for twice as long, is unmapped.
 constexpr Duration kUnmapsAfter = std::chrono::seconds(2);
 
@@ -66,6 +68,7 @@ LocalPeers::~LocalPeers() {
     shard_.cancel_alarm(*this);
     if (is_input_) shard_.remove_input(*this);
     shard_.cancel_alarm(unmapping_);
+    shard_.cancel_alarm(pausing_);
     sources_.clear();
     for (const auto& peer : peers_) {
       if (peer != nullptr && peer->is_guest) guests_.give_back();
@@ -165,7 +168,8 @@ bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
 // Whether there may be a channel: the program wants it, or there is a place for a guest.
 bool LocalPeers::admit(LocalPeer& peer) {
   if (peer.is_wanted || peer.is_guest) return true;
-  if (!has_place_for(peer.user) || !guests_.take()) return false;
+  if (!has_place_for(peer.user) || !accounts_of(peer).allow(CallCosts::Cause::kTheirs)) return false;
+  if (!guests_.take()) return false;
   if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
   return peer.is_guest = true;
 }
@@ -343,15 +347,17 @@ void LocalPeers::connect(control::SlotChannel news) {
     open_poll_set();
     peer->kept_waiting = false;
     if (news.error == ESTALE && !news.asked) return end_lines(*peer);
-    if (std::exchange(peer->user, news.peer_user) != news.peer_user) peer->costs = {};
-    const TimePoint avoided_until = avoided_.until(peer->user);
-    if (MonotonicClock::now() < avoided_until) return avoid(*peer, avoided_until);
+    peer->user = news.peer_user;
     // An answer to a question that was asked twice, or a question of one that had not heard of our answer
     // yet. Both ends look first whether there is a line by now, and keep it if there is.
     if (peer->has_line()) read_sockets();
     if (peer->is_open()) {
       if (news.asked) peer->is_asking = false;
       return;
+    }
+    if (socket && peer->is_wanted) {
+      const Duration pause = accounts_of(*peer).allowed_from(CallCosts::Cause::kOurs) - call_clock_->now();
+      if (pause > Duration::zero()) return avoid(*peer, pause);
     }
     if (news.asked) {
       take_asked(*peer, socket, news.error);
@@ -376,12 +382,31 @@ void LocalPeers::end_lines(LocalPeer& peer) {
   lines_changed();
 }
 
-// The peer gets no channel: its socket is closed unread.
-void LocalPeers::avoid(LocalPeer& peer, TimePoint until) {
+// The peer gets no channel for a while: its socket is closed unread.
+void LocalPeers::avoid(LocalPeer& peer, Duration time) {
   peer.asked_until = TimePoint::min();
   peer.is_asking = false;
   peer.put_off.hang_up_later();
-  peer.refused_until = std::max(peer.refused_until, until);
+  peer.refused_until = std::max(peer.refused_until, MonotonicClock::now() + time);
+}
+
+// For the user that the agent has named last. Forgets users of whom there is nothing to remember. Processes
+// of our user are not among the guests: most of them cost nothing, and others must not keep them out.
+CallAccounts LocalPeers::accounts_of(const LocalPeer& peer) {
+  CallAccounts accounts{.guests = &guest_costs_,
+                        .is_wanted = peer.user == ::geteuid() ? nullptr : &peer.is_wanted,
+                        .clock = call_clock_,
+                        .on_pause = &on_pause_};
+  std::erase_if(user_costs_, [now = call_clock_->now()](const UserCosts& known) {
+    return known.costs.use_count() == 1 && known.costs->is_forgettable(now);
+  });
+  const auto known = std::ranges::find(user_costs_, peer.user, &UserCosts::user);
+  if (known != user_costs_.end()) {
+    accounts.user = known->costs;
+  } else {
+    user_costs_.push_back({peer.user, accounts.user});
+  }
+  return accounts;
 }
 
 void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket& socket, int error) {
@@ -389,7 +414,7 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket& socket, int error) {
   peer.refusal = 0;
   if (error != EAGAIN) peer.questions = 0;
   if (socket) {
-    auto line = LocalLine::offer(std::move(socket), board_, bell());
+    auto line = LocalLine::offer(std::move(socket), board_, bell(), accounts_of(peer));
     if (line) {
       peer.asked_until = MonotonicClock::now() + kAskTimeout;
       peer.is_asking = true;
@@ -418,7 +443,8 @@ void LocalPeers::take_invitation(LocalPeer& peer, ForeignSocket& socket) {
 // It is about to offer, so there is no point in asking ourselves.
 void LocalPeers::accept(LocalPeer& peer, ForeignSocket socket) {
   peer.asked_until = MonotonicClock::now() + kAskTimeout;
-  set_line(peer, LocalPeer::kAskedByThem, LocalLine::await(std::move(socket), board_, bell()));
+  set_line(peer, LocalPeer::kAskedByThem,
+           LocalLine::await(std::move(socket), board_, bell(), accounts_of(peer)));
 }
 
 // True: but there is what the other asked for.
@@ -432,7 +458,6 @@ bool LocalPeers::question_came_to_nothing(LocalPeer& peer) {
 // A process that comes with another line has given up its first; what it wrote there came before.
 void LocalPeers::set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line) {
   if (!watch(*line)) return;
-  line->count_in(peer.costs);
   if (LocalLine* const before = peer.line(side); before != nullptr && before->has_lanes()) {
     read({&peer, before}, shm::kEntries);
   }
@@ -473,6 +498,7 @@ void LocalPeers::read_sockets() {
   bool lost = false;
   bool heard = false;
   bool wants_changed = false;
+  std::optional<CallAccounts> counts_in;  // where the work that follows from it counts
   const CancellationOff whole;
   for (int round = 0;; ++round) {
     // Who rings without end is always ready: the rest of them have their turn in the next call.
@@ -488,22 +514,30 @@ void LocalPeers::read_sockets() {
       const protocol::QpWay way_before = line.way();
       const uint32_t wants_before = line.wanted_changes();
       line.read_socket();
-      wants_changed |= line.wanted_changes() != wants_before;
+      const bool wants_other = line.wanted_changes() != wants_before;
       const bool is_lost = line.state() == LocalLine::State::kLost;
-      changed |= line.state() != before || is_lost || line.way() != way_before;
+      const bool is_other = line.state() != before || is_lost || line.way() != way_before;
+      wants_changed |= wants_other;
+      changed |= is_other;
+      if (line.is_foreign() && (wants_other || (is_other && line.accounts().is_guest())))
+        counts_in = line.accounts();
       lost |= is_lost;
       heard = true;
     }
     if (lost) remove_lost();
     if (ready < static_cast<long>(events.size())) break;
   }
-  if (changed) {
-    lines_changed();
-    tell_waiters();
-    return;
-  }
-  if (wants_changed) wanted_groups_changed();
-  if (heard) ask_for_bells_again();
+  const auto follow = [&] {
+    if (changed) {
+      lines_changed();
+      tell_waiters();
+    } else {
+      if (wants_changed) wanted_groups_changed();
+      if (heard) ask_for_bells_again();
+    }
+  };
+  if (!counts_in) return follow();
+  counts_in->measure(CallCosts::Cause::kTheirs, follow, [] { return true; });
 }
 
 // The engine thread sleeps, and a bell that was meant for it has been taken here: it may not be woken by that
@@ -512,22 +546,7 @@ void LocalPeers::ask_for_bells_again() {
   if (listening_ && listen(true)) shard_.wake_engine();
 }
 
-// Gives up all channels to users of whom one was slow.
-void LocalPeers::avoid_slow_users() {
-  for (const auto& slow : peers_) {
-    if (slow == nullptr || !slow->was_slow()) continue;
-    const TimePoint now = MonotonicClock::now();
-    avoided_.add(slow->user, now);
-    for (const auto& peer : peers_) {
-      if (peer == nullptr || peer->user != slow->user) continue;
-      peer->lose_foreign_lines();
-      avoid(*peer, now + AvoidedUsers::kTime);
-    }
-  }
-}
-
 void LocalPeers::remove_lost() {
-  avoid_slow_users();
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
     for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
@@ -624,8 +643,9 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
         return comes_from_here(reader) && take_plain(*source.peer, message, path);
       },
       [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
+  // Where there were no packets, the other asks for rings as often as it likes.
   if (received.must_ring) [[unlikely]]
-    source.line->ring();
+    source.line->ring(received.packets > 0 ? CallCosts::Cause::kOurs : CallCosts::Cause::kTheirs);
   if (received.packets > 0) source.line->tell_taken();
   const uint32_t packets = received.packets - std::exchange(copies_, 0);
   if (packets > 0) counters.received_packets += packets;
@@ -706,6 +726,22 @@ void LocalPeers::unmap_unused() {
     });
   }
   if (some_left) watch_mappings();
+}
+
+// ---- pauses
+
+void LocalPeers::resume_in(Duration time) {
+  if (!std::exchange(pausing_.is_set, true)) shard_.set_alarm(pausing_, std::max(time, kShortestPause));
+}
+
+void LocalPeers::resume() {
+  pausing_.is_set = false;
+  TimePoint next = kNever;
+  for (const auto& peer : peers_) {
+    if (abandoned_ || peer == nullptr) continue;
+    next = std::min(next, peer->resume(poll_set_.get()));
+  }
+  if (next != kNever) resume_in(next - call_clock_->now());
 }
 
 // ---- sending

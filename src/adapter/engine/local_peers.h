@@ -95,6 +95,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // ---- inside Shard::exclusively()
 
+  // For tests: measures calls on sockets of other users by this clock, which outlives us.
+  void measure_calls_by(const CallClock& clock) { call_clock_ = &clock; }
   // What others send to the group comes to it by memory from now on, too, once it has been heard from them.
   // It ends with forget(), which must come before the member's end, and ours.
   void add(GroupMember& member) { members_.push_back(member); }
@@ -151,7 +153,8 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void open_poll_set();
   void loop(LocalPeer& peer);
   void end_lines(LocalPeer& peer);
-  void avoid(LocalPeer& peer, TimePoint until);
+  void avoid(LocalPeer& peer, Duration time);
+  CallAccounts accounts_of(const LocalPeer& peer);
   void take_asked(LocalPeer& peer, ForeignSocket& socket, int error);
   void take_invitation(LocalPeer& peer, ForeignSocket& socket);
   void accept(LocalPeer& peer, ForeignSocket socket);
@@ -168,7 +171,6 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool take_plain(const LocalPeer& peer, const transport::PlainSend& message, const roce::Path& path);
   void take_copy(const LocalPeer& peer, const transport::IncomingPacket& incoming);
   void wanted_groups_changed();
-  void avoid_slow_users();
   void remove_lost();
   void lines_changed();
   void reroute_to(const LocalPeer& peer);
@@ -188,6 +190,15 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   };
   void watch_mappings();
   void unmap_unused();
+  // Resumes lines after a pause (LocalLine::resume()).
+  struct Pausing final : Alarm {
+    explicit Pausing(LocalPeers& p) : peers(p) {}
+    void on_alarm() override { peers.resume(); }
+    LocalPeers& peers;
+    bool is_set = false;
+  };
+  void resume_in(Duration time);
+  void resume();
 
   Shard& shard_;
   const Ask ask_;
@@ -204,7 +215,15 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool alarm_is_set_ = false;
   uint32_t rounds_ = 0;
   std::vector<std::unique_ptr<LocalPeer>> peers_;  // by slot
-  AvoidedUsers avoided_;
+  const CallClock* call_clock_ = &kCallClock;
+  struct UserCosts {
+    uid_t user;
+    std::shared_ptr<CallCosts> costs;
+  };
+  std::vector<UserCosts> user_costs_;
+  CallCosts guest_costs_;
+  Pausing pausing_{*this};
+  const std::function<void()> on_pause_ = [this] { resume_in({}); };
   std::vector<Source> sources_;
   std::vector<roce::Address> addresses_;
   std::vector<roce::Address> unreachable_;

@@ -2,88 +2,105 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
 
-#include <sys/types.h>
-
+#include "base/processor_clock.h"
 #include "base/time.h"
 
 namespace verbena::engine {
 
-// Finds a peer that makes short system calls on shared sockets long. A message, or the removal of one, wakes
-// all watches of the peer's end within the call, and the peer may have any number of them (epoll(7)): with
-// 150,000 each call takes 50 ms. Nothing but the time that calls take shows that.
+// Limits the time of system calls on the sockets of other users. A message, or the removal of one, wakes all
+// watches of the peer's end within the call, and the peer may have any number of them (epoll(7)): with
+// 150,000 each call takes 50 ms. So the peer chooses how long a call takes, and often how many there are.
 //
-// Only the time above kNormal counts, as a leaky bucket: calls may take a thousandth of the time above what
-// is normal, and a few milliseconds at once. A peer has one bucket for all its channels, also for later ones.
+// A leaky bucket: calls may take a hundredth of the time, and some milliseconds at once. Beyond that no call
+// is made until enough has leaked. Calls that this program causes, because it sends something or is about to
+// sleep, are free up to a normal time, and the rest counts half: interrupts make some of them long.
 //
 // A call may also take long because another thread had the processor. So calls are measured by processor time
-// (ProcessorClock) for a while after one that took long. Reading that clock is a system call, which calls
-// with other peers do without.
+// (ProcessorClock) for a while after one that took long. Reading that clock is a system call.
 //
 // Has no clock: the caller measures. One thread at a time.
 class CallCosts {
  public:
-  // A call takes a few microseconds, under an emulator some ten.
-  static constexpr Duration kNormal = std::chrono::microseconds(100);
-  static constexpr Duration kBurst = std::chrono::milliseconds(3);
-  static constexpr int kShare = 1000;
-  // The peer is given up after this many calls that took long by processor time. Fewer may have had to wait
-  // for memory, or for the host of a virtual machine.
-  static constexpr int kMaxSlow = 4;
-  // Calls are measured by processor time for this long.
-  static constexpr Duration kWindow = std::chrono::seconds(1);
+  // The process that causes a call: this one, or the other one, which can cause any number.
+  enum class Cause : uint8_t { kOurs, kTheirs };
+
+  // A call takes a few microseconds.
+  static constexpr Duration kNormal = std::chrono::microseconds(20);
+  static constexpr Duration kBurst = std::chrono::milliseconds(5);
+  static constexpr int kShare = 100;
+  static constexpr int kShareOfOurs = 50;
+  // Calls are measured by processor time for this long after one that took long.
+  static constexpr Duration kWindow = std::chrono::seconds(60);
 
   // Returns whether the next call must be measured by processor time.
   bool is_suspect(TimePoint now) const { return now < suspect_until_; }
-  // Notes a call that has ended now. Returns whether the peer must be given up.
-  bool note(Duration duration, bool by_processor, TimePoint now) {
-    if (duration <= kNormal) return false;
-    suspect_until_ = std::max(suspect_until_, now + kWindow);
-    if (!by_processor) return false;
-    const Duration leaked = (now - filled_at_) / kShare;
-    if (leaked >= level_) slow_ = 0;
-    level_ = std::max(level_ - leaked, Duration::zero()) + (duration - kNormal);
-    filled_at_ = now;
-    return ++slow_ >= kMaxSlow && level_ > kBurst;
+  // Returns the time from which on a call may be made. Calls that the other process causes wait first, so
+  // they do not keep us from waking an honest process of the same user.
+  TimePoint allowed_from(Cause cause) const {
+    return empty_at_ - (cause == Cause::kOurs ? 2 : 1) * kBurst * kShare;
   }
+  // Notes a call that has ended now. If it took long by the monotonic clock, only kNormal counts.
+  void note(Duration duration, bool by_processor, Cause cause, TimePoint now) {
+    if (duration > kNormal) suspect_until_ = std::max(suspect_until_, now + kWindow);
+    if (!by_processor) duration = std::min(duration, kNormal);
+    const bool is_ours = cause == Cause::kOurs;
+    const Duration counted = is_ours ? duration - kNormal : duration;
+    if (counted <= Duration::zero()) return;
+    empty_at_ = std::max(empty_at_, now) + counted * (is_ours ? kShareOfOurs : kShare);
+  }
+  // Returns whether there is nothing to remember.
+  bool is_forgettable(TimePoint now) const { return now >= empty_at_ && !is_suspect(now); }
 
  private:
   TimePoint suspect_until_{};
-  TimePoint filled_at_{};
-  Duration level_{};
-  int slow_ = 0;  // calls since the bucket was empty
+  TimePoint empty_at_{};  // when the bucket is empty if nothing is added
 };
 
-// Users who get no channels for a while because one of theirs was given up (CallCosts). A user may have many
-// slots and processes, and each further channel would cost some long calls again.
-//
-// Takes no memory: of more users than it has places for, those whose time ends first are forgotten. Has no
-// clock. One thread at a time.
-class AvoidedUsers {
+// The clocks that calls are measured by.
+class CallClock {
  public:
-  static constexpr Duration kTime = std::chrono::seconds(60);
+  virtual ~CallClock() = default;
+  virtual TimePoint now() const { return MonotonicClock::now(); }
+  virtual TimePoint processor_time() const { return ProcessorClock::now(); }
+};
+inline const CallClock kCallClock;
 
-  void add(uid_t user, TimePoint now) {
-    User* const place = std::ranges::find_if(users_, [&](const User& each) { return each.user == user; });
-    User& taken = place != users_.end() ? *place : *std::ranges::min_element(users_, {}, &User::until);
-    taken = {user, now + kTime};
-  }
-  // Returns until when the user is avoided; the past if it is not.
-  TimePoint until(uid_t user) const {
-    for (const User& each : users_) {
-      if (each.user == user) return each.until;
-    }
-    return TimePoint::min();
-  }
+// The buckets that calls on one channel's socket count in: its user's, which is that of all its channels; and
+// that of all guests, while this program has not named the other process. Some users have thousands of user
+// numbers. A guest is none of this program's business, so it causes all calls itself.
+struct CallAccounts {
+  using Cause = CallCosts::Cause;
 
- private:
-  struct User {
-    uid_t user = 0;
-    TimePoint until = TimePoint::min();
-  };
-  std::array<User, 16> users_{};
+  std::shared_ptr<CallCosts> user = std::make_shared<CallCosts>();
+  CallCosts* guests = nullptr;
+  const bool* is_wanted = nullptr;  // null: true
+  const CallClock* clock = &kCallClock;
+  // Called when the channel has to wait for allowed_from(); null: nobody cares.
+  const std::function<void()>* on_pause = nullptr;
+
+  bool is_guest() const { return is_wanted != nullptr && !*is_wanted; }
+  TimePoint allowed_from(Cause cause) const {
+    if (!is_guest()) return user->allowed_from(cause);
+    return std::max(user->allowed_from(Cause::kTheirs), guests->allowed_from(Cause::kTheirs));
+  }
+  bool allow(Cause cause) const { return clock->now() >= allowed_from(cause); }
+  template <class Calls, class Counts>
+  void measure(Cause cause, const Calls& calls, const Counts& counts) const {
+    const TimePoint before = clock->now();
+    const bool by_processor = user->is_suspect(before) || (is_guest() && guests->is_suspect(before));
+    const TimePoint begun = by_processor ? clock->processor_time() : before;
+    calls();
+    const TimePoint now = clock->now();
+    const Duration duration = (by_processor ? clock->processor_time() : now) - begun;
+    if (!counts()) return;
+    user->note(duration, by_processor, is_guest() ? Cause::kTheirs : cause, now);
+    if (is_guest()) guests->note(duration, by_processor, Cause::kTheirs, now);
+  }
 };
 
 }  // namespace verbena::engine

@@ -16,7 +16,6 @@
 
 #include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
-#include "base/processor_clock.h"
 #include "base/sealed_file.h"
 #include "control/model/message_socket.h"
 
@@ -121,9 +120,11 @@ constexpr size_t kOthersLane = 1;
 
 }  // namespace
 
-LocalLine::LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell)
+LocalLine::LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell,
+                     CallAccounts accounts)
     : socket_(std::move(socket)),
       state_(state),
+      accounts_(std::move(accounts)),
       board_(board),
       bell_(bell),
       awaits_presentation_(board != nullptr) {
@@ -139,10 +140,12 @@ LocalLine::~LocalLine() {
   socket_.hang_up_later();
 }
 
-Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
+Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
+                                                    CallAccounts accounts) {
   auto made = ChannelMapping::make_file();
   if (!made) return tl::unexpected(made.error());
-  std::unique_ptr<LocalLine> line(new LocalLine(std::move(socket), State::kOffered, board, bell));
+  std::unique_ptr<LocalLine> line(
+      new LocalLine(std::move(socket), State::kOffered, board, bell, std::move(accounts)));
   line->offered_ = std::move(*made);
   const Greeting message = greeting(HandshakeType::kOffer, board);
   const int file = line->offered_.get();
@@ -157,7 +160,7 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail(errno);
   UniqueFd ours(ends[0]);
   UniqueFd other(ends[1]);
-  std::unique_ptr<LocalLine> line(new LocalLine(std::move(ours), State::kOpen, nullptr, bell));
+  std::unique_ptr<LocalLine> line(new LocalLine(std::move(ours), State::kOpen, nullptr, bell, {}));
   line->own_end_ = std::move(other);
   line->is_shown_ = true;
   line->use(std::move(made->first), kMakersLane, kMakersLane);
@@ -165,8 +168,10 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
   return line;
 }
 
-std::unique_ptr<LocalLine> LocalLine::await(ForeignSocket socket, OwnBoard* board, const Bell* bell) {
-  return std::unique_ptr<LocalLine>(new LocalLine(std::move(socket), State::kAwaiting, board, bell));
+std::unique_ptr<LocalLine> LocalLine::await(ForeignSocket socket, OwnBoard* board, const Bell* bell,
+                                            CallAccounts accounts) {
+  return std::unique_ptr<LocalLine>(
+      new LocalLine(std::move(socket), State::kAwaiting, board, bell, std::move(accounts)));
 }
 
 void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
@@ -186,7 +191,7 @@ void LocalLine::use(TheirHalf theirs) {
 
 bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) {
   bool sent = false;
-  measure([&] {
+  measure(CallCosts::Cause::kOurs, [&] {
     sent = board_ == nullptr ? control::send_message(socket_.get(), message, files).has_value()
                              : send_with_credentials(socket_.get(), message,
                                                      files.empty() ? std::nullopt : std::optional(files[0]))
@@ -202,33 +207,52 @@ bool LocalLine::send(ConstBytes message, std::span<const int> files) {
 
 // A ring that finds the socket full is not needed: others lie there unheard. And who finds its bell silenced
 // still hears the socket.
-void LocalLine::ring() {
+void LocalLine::ring(CallCosts::Cause cause) {
   const Bell* const bell = own_end_ ? bell_ : their_bell_ ? &*their_bell_ : nullptr;
   if (bell != nullptr && bell->ring()) return;
+  if (!may_call(cause)) {
+    if (owed_ring_ != CallCosts::Cause::kOurs) owed_ring_ = cause;
+    return tell_of_pause();
+  }
+  owed_ring_.reset();
   const std::byte ring{};
   const int to = own_end_ ? own_end_.get() : socket_.get();
-  measure(
-      [&] { net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0); });
+  measure(cause, [&] {
+    net::system_calls::sendto(to, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+  });
 }
 
 template <class Calls>
-void LocalLine::measure(const Calls& calls) {
+void LocalLine::measure(CallCosts::Cause cause, const Calls& calls) {
   if (!is_foreign()) return calls();
-  const TimePoint before = MonotonicClock::now();
-  const bool by_processor = costs_->is_suspect(before);
-  const TimePoint begun = by_processor ? ProcessorClock::now() : before;
-  calls();
-  const TimePoint now = MonotonicClock::now();
-  const Duration duration = (by_processor ? ProcessorClock::now() : now) - begun;
-  if (!is_foreign() || !costs_->note(duration, by_processor, now)) return;
-  log_warning("channels to another process are given up: calls on its sockets take {} us each",
-              duration / std::chrono::microseconds(1));
-  was_slow_ = true;
-  lose();
+  accounts_.measure(cause, calls, [this] { return is_foreign(); });
+}
+
+// A handshake is short. Afterwards the other has something to say if it was asked to ring.
+CallCosts::Cause LocalLine::cause_of_read() const {
+  return asked_rings_ > 0 || !was_open_ ? CallCosts::Cause::kOurs : CallCosts::Cause::kTheirs;
 }
 
 void LocalLine::read_socket() {
-  measure([this] { read_messages(); });
+  const CallCosts::Cause cause = cause_of_read();
+  if (state_ != State::kLost && !may_call(cause)) {
+    entry_.leave();
+    is_paused_ = true;
+    return tell_of_pause();
+  }
+  asked_rings_ = std::max(asked_rings_ - 1, 0);
+  measure(cause, [this] { read_messages(); });
+}
+
+TimePoint LocalLine::resume(int poll_set) {
+  const bool is_lost = state_ == State::kLost;  // as the set is to tell
+  if (is_lost) owed_ring_.reset();
+  if (owed_ring_ && may_call(*owed_ring_)) ring(*owed_ring_);
+  if (is_paused_ && (is_lost || may_call(cause_of_read()))) is_paused_ = !announce_in(poll_set);
+  TimePoint next = kNever;
+  if (owed_ring_) next = accounts_.allowed_from(*owed_ring_);
+  if (is_paused_) next = std::min(next, accounts_.allowed_from(cause_of_read()));
+  return next;
 }
 
 // One who rings, or says anything else, without end has no more of our time than a few messages take: what
@@ -321,7 +345,7 @@ bool LocalLine::may_bring_file() const {
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
-  if (bytes.size() == kRingBytes) return !message.file && take_ring();
+  if (bytes.size() == kRingBytes) return !message.file && (state_ == State::kOpen || !is_foreign());
   Handshake said;
   if (bytes.size() < sizeof said) return false;
   std::memcpy(&said, bytes.data(), sizeof said);
@@ -381,7 +405,7 @@ bool LocalLine::say_of_group(const GroupKey& group, bool asks) {
   if (state_ != State::kOpen || !sends_copies_) return false;
   const GroupMessage message{handshake(asks ? HandshakeType::kAskForGroup : HandshakeType::kDeclineGroup),
                              group.group.bytes, group.interface_index};
-  return try_to_send(std::as_bytes(std::span(&message, 1)));
+  return may_call(CallCosts::Cause::kOurs) && try_to_send(std::as_bytes(std::span(&message, 1)));
 }
 
 bool LocalLine::hear_of_group(ConstBytes message, bool asks) {
@@ -475,13 +499,6 @@ void LocalLine::abandon() {
   offered_.reset();
   their_bell_.reset();
   peer_memory_.reset();
-}
-
-// A process of another user can ring without end, and each ring costs a call. Another process of our user
-// could stop us anyway.
-bool LocalLine::take_ring() {
-  if (!is_foreign()) return true;
-  return state_ == State::kOpen && --rings_left_ >= 0;
 }
 
 void LocalLine::lose() {

@@ -17,6 +17,7 @@
 #include "base/own_fd.h"
 #include "base/plain_calls.h"
 #include "base/result.h"
+#include "base/time.h"
 
 namespace verbena::engine {
 
@@ -40,13 +41,14 @@ class LocalLine {
   // `board`: the export table by which the other process reaches our memory directly. If it is null, that
   // process does not, and is treated like one of another user.
   // `bell`: what the other is to ring; null: the socket. It outlives the line.
+  // `accounts`: count calls for a process of another user. Their pointers remain valid as long as the line.
   static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
-                                                  const Bell* bell = nullptr);
+                                                  const Bell* bell = nullptr, CallAccounts accounts = {});
   // To ourselves: one lane, which is written and read here.
   static Result<std::unique_ptr<LocalLine>> loop(const Bell* bell = nullptr);
   // The other will offer its own.
   static std::unique_ptr<LocalLine> await(ForeignSocket socket, OwnBoard* board = nullptr,
-                                          const Bell* bell = nullptr);
+                                          const Bell* bell = nullptr, CallAccounts accounts = {});
   ~LocalLine();
   LocalLine(const LocalLine&) = delete;
   LocalLine& operator=(const LocalLine&) = delete;
@@ -57,21 +59,23 @@ class LocalLine {
   // From now on this epoll set tells when read_socket() has something to do, its data a LocalLine*. It must
   // outlive the line, or be forgotten by abandon(). False: that cannot be.
   bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
-  // Counts long calls on the socket in these costs, which outlive the line.
-  void count_in(CallCosts& costs) { costs_ = &costs; }
-  // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one. Loses the
-  // line if the other has rung much more often than it was asked to.
+  // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one. If such calls
+  // have taken too much time, the line leaves the epoll set until resume().
   void read_socket();
   // Notes that the other is asked to ring once: the reader is about to sleep, or the writer waits for room.
-  void expect_ring() { rings_left_ = std::min(rings_left_ + 1, kSpareRings); }
-  // Wakes the other, who sleeps. Loses the line if that, or reading the socket, takes long again and again.
-  void ring();
+  void expect_ring() { asked_rings_ = std::min(asked_rings_ + 1, kMaxAskedRings); }
+  // Wakes the other, who sleeps; in resume() if such calls have taken too much time.
+  void ring(CallCosts::Cause cause = CallCosts::Cause::kOurs);
+  // Does what had to wait, if it may be done now. Returns from when on the rest may be done; kNever if
+  // nothing is left.
+  TimePoint resume(int poll_set);
+  // Whether calls for it count, and in which accounts.
+  bool is_foreign() const { return !is_ours_ && !own_end_; }
+  const CallAccounts& accounts() const { return accounts_; }
   // It is of no use any more. The socket tells of it, to us as well.
   void lose();
   // Whether packets ever went by it.
   bool was_open() const { return was_open_; }
-  // Returns whether the line was lost because calls on its socket took long.
-  bool was_slow() const { return was_slow_; }
   // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
   void abandon();
 
@@ -107,18 +111,21 @@ class LocalLine {
   bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
  private:
-  LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell);
+  LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell, CallAccounts accounts);
   bool try_to_send(ConstBytes message, std::span<const int> files = {});
   // What the line cannot do without.
   bool send(ConstBytes message, std::span<const int> files = {});
   bool may_bring_file() const;
-  // Makes calls on the socket, and loses the line if such calls take long. Another process of our user could
-  // stop us anyway, so calls for it are not measured.
+  // Makes calls on the socket, whose time counts. Another process of our user could stop us anyway, so calls
+  // for it are not measured.
   template <class Calls>
-  void measure(const Calls& calls);
-  bool is_foreign() const { return !is_ours_ && !own_end_; }
+  void measure(CallCosts::Cause cause, const Calls& calls);
+  bool may_call(CallCosts::Cause cause) const { return !is_foreign() || accounts_.allow(cause); }
+  CallCosts::Cause cause_of_read() const;
+  void tell_of_pause() const {
+    if (accounts_.on_pause != nullptr) (*accounts_.on_pause)();
+  }
   void read_messages();
-  bool take_ring();
   bool take(ConstBytes bytes, ForeignMessage& message);
   bool take_offer(int file);
   bool take_acceptance();
@@ -146,13 +153,12 @@ class LocalLine {
   OwnFd offered_;  // the file of an offer, until it is answered
   State state_;
   bool was_open_ = false;
-  bool was_slow_ = false;
-  CallCosts own_costs_;
-  CallCosts* costs_ = &own_costs_;
-  // Rings of another user's process that are taken for needed. A process rings once when it is asked to, so
-  // nearly all are spare.
-  static constexpr int kSpareRings = 64;
-  int rings_left_ = kSpareRings;
+  const CallAccounts accounts_;
+  // Rings that the other was asked for: reading the socket is our own wish as often.
+  static constexpr int kMaxAskedRings = 64;
+  int asked_rings_ = 0;
+  bool is_paused_ = false;                     // the socket has left the epoll set
+  std::optional<CallCosts::Cause> owed_ring_;  // that had to wait
   OwnBoard* const board_;
   const Bell* const bell_;  // ours
   std::optional<Bell> their_bell_;

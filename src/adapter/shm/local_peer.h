@@ -62,15 +62,14 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   void set_line(Side side, std::unique_ptr<LocalLine> line);
   // A line has opened, or was lost.
   void lines_changed();
-  // Whether a line is lost because calls on its socket took long.
-  bool was_slow() const {
-    return std::ranges::any_of(lines_, [](const auto& line) { return line != nullptr && line->was_slow(); });
-  }
-  // Loses the lines whose other end may be in the hands of another user.
-  void lose_foreign_lines() {
+  // Does what lines had to put off (LocalLine::resume()). Returns when there is more; kNever: nothing is
+  // left.
+  TimePoint resume(int poll_set) {
+    TimePoint next = kNever;
     for (const auto& line : lines_) {
-      if (line != nullptr && !line->is_shown()) line->lose();
+      if (line != nullptr) next = std::min(next, line->resume(poll_set));
     }
+    return next;
   }
   // In a child after fork(): all of it is the parent's.
   void abandon();
@@ -127,8 +126,6 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Until when an answer is awaited, or there is no use in asking again.
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
-  // The costs of calls on the sockets of all lines to the slot.
-  CallCosts costs{};
   // The user of the process at the slot, as the agent said last.
   uid_t user = 0;
 

@@ -3,14 +3,19 @@
 // of another user, of an older library, and those whose bell is of no use.
 #include <array>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "adapter/engine/support/call_clock.h"
 #include "adapter/engine/support/handshake.h"
 #include "adapter/engine/support/watches.h"
 #include "adapter/shm/local_line.h"
@@ -31,7 +36,7 @@ class LocalBell : public testing::Test {
 
   // The channel is open from our side when the other, of which the test is the user, has accepted.
   void we_offer() {
-    line = std::move(*LocalLine::offer(std::move(our_end), board.get(), &bell));
+    line = std::move(*LocalLine::offer(std::move(our_end), board.get(), &bell, accounts));
     EXPECT_GE(hear().size(), sizeof(Said));
   }
   void they_answer_from_another_user() {
@@ -82,6 +87,7 @@ class LocalBell : public testing::Test {
 
   std::unique_ptr<OwnBoard> board = OwnBoard::make();
   Bell bell = *Bell::make();
+  CallAccounts accounts;
   UniqueFd our_end;
   UniqueFd other;
   UniqueFd file;
@@ -188,50 +194,141 @@ class SlowSocket : public LocalBell {
   }
 };
 
-// The process of another user.
-using ForeignRings = SlowSocket;
+// The process of another user, by a clock that the test sets.
+class ForeignRings : public LocalBell {
+ protected:
+  void SetUp() override {
+    if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+    accounts.clock = &clock;
+    accounts.on_pause = &on_pause;
+    we_offer();
+    they_answer_from_another_user();
+    ASSERT_TRUE(line->is_open());
+    EXPECT_EQ(type_of(hear()), kHalf);
+    ASSERT_TRUE(line->announce_in(poll_set.get()));
+    clock.each = std::chrono::microseconds(10);
+  }
+  bool is_all_read() const {
+    int left = 0;
+    return ::ioctl(other.get(), SIOCOUTQ, &left) == 0 && left == 0;
+  }
+  // It rings, and we read. Returns whether we did.
+  bool is_read(const void* message = "", size_t bytes = 1) {
+    EXPECT_EQ(::send(other.get(), message, bytes, 0), static_cast<ssize_t>(bytes));
+    line->read_socket();
+    return is_all_read();
+  }
+  // It rings until we do not read any more. Returns how often we have.
+  int use_up_time() {
+    int rings = 0;
+    while (rings < 1000 && is_read()) ++rings;
+    return rings;
+  }
+  bool is_announced() const {
+    epoll_event event;
+    return ::epoll_wait(poll_set.get(), &event, 1, 0) == 1;
+  }
+
+  FakeCallClock clock;
+  int pauses = 0;
+  const std::function<void()> on_pause = [this] { ++pauses; };
+  const UniqueFd poll_set{::epoll_create1(EPOLL_CLOEXEC)};
+};
 
 TEST_F(ForeignRings, MayComeAsOftenAsTheyAreAskedFor) {
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     line->expect_ring();
-    ASSERT_EQ(::send(other.get(), "", 1, 0), 1);
-    line->read_socket();
+    ASSERT_TRUE(is_read());
   }
-  EXPECT_TRUE(line->is_open());
+  EXPECT_EQ(pauses, 0);
 }
 
 // Each costs a call, so a process could keep us busy.
-TEST_F(ForeignRings, EndTheLineWhenTheyComeWithoutEnd) {
-  int rings = 0;
-  for (; rings < 1000 && line->is_open(); ++rings) {
-    ASSERT_EQ(::send(other.get(), "", 1, 0), 1);
-    line->read_socket();
-  }
-  EXPECT_EQ(line->state(), LocalLine::State::kLost);
-  EXPECT_GT(rings, 10) << "some are spare";
-  EXPECT_LT(rings, 100);
+TEST_F(ForeignRings, AreNotReadBeyondTheirTimeIfNobodyAskedForThem) {
+  const int rings = use_up_time();
+  EXPECT_GT(rings, 400);
+  EXPECT_LT(rings, 600) << "5 ms";
+  EXPECT_EQ(pauses, 1);
+  EXPECT_TRUE(line->is_open());
+  EXPECT_FALSE(is_announced()) << "nobody is woken meanwhile";
+  EXPECT_GT(line->resume(poll_set.get()), clock.now());
+  EXPECT_FALSE(is_announced());
+  clock.pass(std::chrono::seconds(1));
+  EXPECT_EQ(line->resume(poll_set.get()), kNever);
+  EXPECT_TRUE(is_announced());
+  line->read_socket();
+  EXPECT_TRUE(is_all_read());
 }
 
-TEST_F(SlowSocket, LosesTheLineThatRingsIt) {
+TEST_F(ForeignRings, AreNotTheOnlyMessagesThatTakeTime) {
+  const Said nothing{.type = kPresent};
+  int messages = 0;
+  while (messages < 1000 && is_read(&nothing, sizeof nothing)) ++messages;
+  EXPECT_GT(messages, 400);
+  EXPECT_LT(messages, 600);
+}
+
+TEST_F(ForeignRings, BeyondTheirTimeAreReadAgainWhenWeAskForOne) {
+  use_up_time();
+  line->expect_ring();
+  EXPECT_EQ(line->resume(poll_set.get()), kNever);
+  EXPECT_TRUE(is_announced());
+  line->read_socket();
+  EXPECT_TRUE(is_all_read());
+}
+
+// For room in its ring it can ask as often as it likes.
+TEST_F(ForeignRings, ThatItCausesWait) {
+  int rings = 0;
+  for (; rings < 1000 && pauses == 0; ++rings) {
+    line->ring(CallCosts::Cause::kTheirs);
+    EXPECT_EQ(is_rung_by_socket(), pauses == 0);
+  }
+  EXPECT_LT(rings, 600);
+  EXPECT_FALSE(is_rung_by_socket());
+  line->ring();
+  EXPECT_TRUE(is_rung_by_socket()) << "we have sent something";
+  line->ring(CallCosts::Cause::kTheirs);
+  clock.pass(std::chrono::seconds(1));
+  EXPECT_EQ(line->resume(poll_set.get()), kNever);
+  EXPECT_TRUE(is_rung_by_socket()) << "the other still sleeps";
+}
+
+// The poll set reports the end.
+TEST_F(ForeignRings, DoNotHideTheEndOfTheLine) {
+  use_up_time();
+  line->lose();
+  other.reset();
+  EXPECT_EQ(line->resume(poll_set.get()), kNever);
+  EXPECT_TRUE(is_announced());
+  line->read_socket();
+  EXPECT_TRUE(is_announced());
+}
+
+TEST_F(SlowSocket, IsNotRungAgainAndAgain) {
+  for (int i = 0; i < 100; ++i) {
+    line->ring();
+    EXPECT_TRUE(is_rung_by_socket());
+  }
+  const Watches watches(other.get());
   for (int i = 0; i < 100; ++i) line->ring();
   EXPECT_TRUE(line->is_open());
-  const Watches watches(other.get());
   int rings = 0;
-  for (; rings < 100 && line->is_open(); ++rings) line->ring();
-  EXPECT_EQ(line->state(), LocalLine::State::kLost);
-  EXPECT_TRUE(line->was_slow());
-  EXPECT_LE(rings, 1 + CallCosts::kMaxSlow);
+  while (is_rung_by_socket()) ++rings;
+  EXPECT_GE(rings, 1);
+  EXPECT_LE(rings, 10);
 }
 
-TEST_F(SlowSocket, LosesTheLineThatReadsFromIt) {
+TEST_F(SlowSocket, IsNotReadAgainAndAgain) {
   const Watches watches(other.get());
   int rings = 0;
-  for (; rings < 100 && line->is_open(); ++rings) {
+  for (int left = 0; rings < 100 && left == 0; ++rings) {
     ASSERT_EQ(::send(other.get(), "", 1, 0), 1);
     line->read_socket();
+    ASSERT_EQ(::ioctl(other.get(), SIOCOUTQ, &left), 0);
   }
-  EXPECT_TRUE(line->was_slow());
-  EXPECT_LE(rings, 1 + CallCosts::kMaxSlow);
+  EXPECT_TRUE(line->is_open());
+  EXPECT_LE(rings, 10);
 }
 
 }  // namespace

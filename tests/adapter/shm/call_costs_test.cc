@@ -10,89 +10,129 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
+using enum CallCosts::Cause;
 
 constexpr TimePoint kStart{std::chrono::hours(1)};
 
-TEST(CallCosts, SomeSlowCallsByProcessorTimeAreTooMany) {
-  CallCosts costs;
-  TimePoint now = kStart;
-  EXPECT_FALSE(costs.is_suspect(now));
-  EXPECT_FALSE(costs.note(milliseconds(50), false, now));
-  for (int i = 1; i < CallCosts::kMaxSlow; ++i) {
-    now += milliseconds(50);
-    EXPECT_TRUE(costs.is_suspect(now));
-    EXPECT_FALSE(costs.note(milliseconds(50), true, now));
+// The time that such calls take in 10 s if each is made as soon as it may be.
+Duration time_in_ten_seconds(CallCosts& costs, Duration each, CallCosts::Cause cause) {
+  Duration sum{};
+  for (TimePoint now = kStart; now < kStart + seconds(10);) {
+    now = std::max(now, costs.allowed_from(cause)) + each;
+    costs.note(each, costs.is_suspect(now), cause, now);
+    sum += each;
   }
-  EXPECT_TRUE(costs.note(milliseconds(50), true, now + milliseconds(50)));
+  return sum;
+}
+
+// Sixteen channels could so keep a program in calls that were quick enough for any limit of a single call.
+TEST(CallCosts, QuickCallsThatTheOtherCausesTakeAHundredthOfTheTime) {
+  for (const Duration each : {microseconds(3), microseconds(19), microseconds(100)}) {
+    CallCosts costs;
+    const Duration sum = time_in_ten_seconds(costs, each, kTheirs);
+    EXPECT_GT(sum, milliseconds(90));
+    EXPECT_LT(sum, milliseconds(110));
+  }
+}
+
+TEST(CallCosts, QuickCallsOfOurOwnAreFree) {
+  CallCosts costs;
+  EXPECT_GE(time_in_ten_seconds(costs, CallCosts::kNormal, kOurs), seconds(10));
+  EXPECT_TRUE(costs.is_forgettable(kStart + seconds(11)));
+}
+
+TEST(CallCosts, OfCallsOfOurOwnTheTimeAboveTheNormalIsLimited) {
+  CallCosts costs;
+  const Duration sum = time_in_ten_seconds(costs, microseconds(100), kOurs);
+  EXPECT_GT(sum, milliseconds(200));
+  EXPECT_LT(sum, milliseconds(300));
+}
+
+TEST(CallCosts, WhatTheOtherCausesDoesNotKeepUsFromOurOwn) {
+  CallCosts costs;
+  time_in_ten_seconds(costs, microseconds(10), kTheirs);
+  const TimePoint now = kStart + seconds(10);
+  costs.note(microseconds(10), false, kTheirs, now);
+  EXPECT_GT(costs.allowed_from(kTheirs), now);
+  EXPECT_LE(costs.allowed_from(kOurs), now);
+}
+
+TEST(CallCosts, ALongCallIsFollowedByAPauseAHundredTimesAsLong) {
+  CallCosts costs;
+  costs.note(milliseconds(50), true, kTheirs, kStart);
+  EXPECT_EQ(costs.allowed_from(kTheirs), kStart + 100 * (milliseconds(50) - CallCosts::kBurst));
+  EXPECT_GT(costs.allowed_from(kOurs), kStart + seconds(3));
+  EXPECT_FALSE(costs.is_forgettable(kStart + seconds(4)));
 }
 
 TEST(CallCosts, WaitingForAProcessorIsNoReason) {
   CallCosts costs;
-  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(costs.note(milliseconds(50), false, kStart));
+  for (int i = 0; i < 1000; ++i) costs.note(milliseconds(50), false, kOurs, kStart);
+  EXPECT_LE(costs.allowed_from(kOurs), kStart);
 }
 
-TEST(CallCosts, NormalCallsAreFree) {
+TEST(CallCosts, AfterALongCallOthersAreMeasuredByProcessorTime) {
   CallCosts costs;
-  TimePoint now = kStart;
-  EXPECT_FALSE(costs.note(milliseconds(1), false, now));
-  for (int i = 0; i < 100'000; ++i) {
-    now += CallCosts::kNormal;
-    EXPECT_FALSE(costs.note(CallCosts::kNormal, costs.is_suspect(now), now));
+  EXPECT_FALSE(costs.is_suspect(kStart));
+  costs.note(milliseconds(50), false, kTheirs, kStart);
+  EXPECT_LE(costs.allowed_from(kTheirs), kStart);
+  EXPECT_TRUE(costs.is_suspect(kStart + seconds(59)));
+  EXPECT_FALSE(costs.is_suspect(kStart + CallCosts::kWindow));
+}
+
+class Clock final : public CallClock {
+ public:
+  TimePoint now() const override { return time; }
+  TimePoint processor_time() const override { return time; }
+  mutable TimePoint time = kStart;
+};
+
+class GuestAccounts : public testing::Test {
+ protected:
+  CallAccounts guest() { return {.guests = &guests, .is_wanted = &is_wanted, .clock = &clock}; }
+  void call(const CallAccounts& accounts, Duration time, CallCosts::Cause cause) {
+    accounts.measure(
+        cause, [&] { clock.time += time; }, [] { return true; });
   }
-  EXPECT_FALSE(costs.is_suspect(now)) << "it needs no measuring by processor time any more";
-}
 
-TEST(CallCosts, CallsThatAreALittleSlowAddUp) {
-  CallCosts costs;
-  TimePoint now = kStart;
-  int calls = 0;
-  while (!costs.note(microseconds(600), costs.is_suspect(now), now)) {
-    now += milliseconds(1);
-    ASSERT_LT(++calls, 100);
-  }
-  EXPECT_GE(calls, CallCosts::kMaxSlow);
-  EXPECT_LE(calls, 10);
-}
+  Clock clock;
+  CallCosts guests;
+  bool is_wanted = false;
+};
 
-TEST(CallCosts, QuickCallsInBetweenHideNoSlowOnes) {
-  CallCosts costs;
-  TimePoint now = kStart;
-  bool is_too_much = costs.note(milliseconds(50), false, now);
-  for (int i = 0; i < CallCosts::kMaxSlow; ++i) {
-    for (int quick = 0; quick < 50; ++quick) {
-      now += milliseconds(10);
-      EXPECT_FALSE(costs.note(microseconds(3), costs.is_suspect(now), now));
+// One user may have any number of user numbers.
+TEST_F(GuestAccounts, AllTogetherHaveAsMuchAsOneUser) {
+  Duration sum{};
+  for (int user = 0; user < 1000; ++user) {
+    const CallAccounts accounts = guest();
+    while (accounts.allow(kOurs)) {
+      call(accounts, CallCosts::kNormal, kOurs);
+      sum += CallCosts::kNormal;
     }
-    is_too_much = costs.note(milliseconds(50), costs.is_suspect(now), now);
+    clock.time += milliseconds(10);
   }
-  EXPECT_TRUE(is_too_much);
+  EXPECT_GT(sum, milliseconds(90));
+  EXPECT_LT(sum, milliseconds(120));
 }
 
-TEST(CallCosts, AThousandthOfTheTimeMayPass) {
-  CallCosts costs;
-  TimePoint now = kStart;
-  for (int i = 0; i < 1000; ++i) {
-    EXPECT_FALSE(costs.note(milliseconds(1), false, now));
-    EXPECT_FALSE(costs.note(CallCosts::kNormal + microseconds(500), true, now));
-    now += milliseconds(501);
-  }
+TEST_F(GuestAccounts, AreLeftByOnesThatTheProgramNames) {
+  const CallAccounts one = guest();
+  call(guest(), CallCosts::kNormal + microseconds(1), kTheirs);  // from now on by processor time
+  call(guest(), seconds(1), kTheirs);
+  EXPECT_FALSE(one.allow(kOurs));
+  is_wanted = true;
+  EXPECT_TRUE(one.allow(kOurs));
+  call(one, CallCosts::kNormal, kOurs);
+  EXPECT_TRUE(one.user->is_forgettable(clock.time + CallCosts::kWindow));
 }
 
-TEST(AvoidedUsers, AreAvoidedForAMinute) {
-  AvoidedUsers avoided;
-  EXPECT_LE(avoided.until(1000), kStart);
-  avoided.add(1000, kStart);
-  EXPECT_EQ(avoided.until(1000), kStart + AvoidedUsers::kTime);
-  avoided.add(1000, kStart + milliseconds(5));
-  EXPECT_EQ(avoided.until(1000), kStart + milliseconds(5) + AvoidedUsers::kTime);
-  EXPECT_LE(avoided.until(1001), kStart);
-}
-
-TEST(AvoidedUsers, MakeRoomForLaterOnes) {
-  AvoidedUsers avoided;
-  for (uid_t user = 1; user <= 100; ++user) avoided.add(user, kStart + microseconds(user));
-  EXPECT_LE(avoided.until(1), kStart);
-  for (uid_t user = 90; user <= 100; ++user) EXPECT_GT(avoided.until(user), kStart) << user;
+TEST_F(GuestAccounts, DoNotCountWhatTurnsOutToBeOurUsers) {
+  const CallAccounts one = guest();
+  one.measure(
+      kTheirs, [&] { clock.time += seconds(1); }, [] { return false; });
+  EXPECT_TRUE(one.allow(kTheirs));
+  EXPECT_TRUE(one.user->is_forgettable(clock.time));
 }
 
 }  // namespace
