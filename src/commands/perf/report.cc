@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "commands/perf/details.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::perf {
 namespace {
@@ -55,7 +56,7 @@ void Report::waiting() const {
   std::fflush(stdout);
 }
 
-void Report::settings(const Device& device, ibv_mtu mtu, std::uint32_t inline_size) const {
+void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size) const {
   if (!is_full()) return;
   const Parameters& p = parameters_;
   std::printf("%s                    %s ", kLine, name_of(p.test.verb));
@@ -78,7 +79,7 @@ void Report::settings(const Device& device, ibv_mtu mtu, std::uint32_t inline_si
   if (p.is(Verb::kSend) && (!p.is_client() || p.is_bidirectional))
     std::printf(" RX depth        : %u\n", p.receive_depth);
   if (!p.is_latency()) std::printf(" CQ Moderation   : %u\n", p.moderation);
-  std::printf(" Mtu             : %u[B]\n Link type       : %s\n", bytes_of(mtu), name_of_link(device.port));
+  std::printf(" Mtu             : %u[B]\n Link type       : %s\n", mtu, name_of_link(device.port));
   std::printf(" GID index       : %u\n", device.gid.gid_index);
   if (p.is(Verb::kSend) || p.is(Verb::kWrite)) {
     std::printf(" Max inline data : %u[B]\n", inline_size);
@@ -185,6 +186,14 @@ void Report::row(const BandwidthFigures& figures, const ProcessorUse& processor)
   }
   end_row(processor);
   if (parameters_.shows_details) print_details(figures);
+}
+
+bool Report::check_limits(const BandwidthFigures& figures) const {
+  const bool is_slow = figures.average < parameters_.least_bandwidth;
+  const bool has_few = figures.rate < parameters_.least_rate;
+  if (is_slow) rdma_core::complain("Error: BW result is below bw limit");
+  if (has_few) rdma_core::complain("Error: Msg rate  is below msg_rate limit");
+  return !is_slow && !has_few;
 }
 
 void Report::directions(const BandwidthFigures& own, const BandwidthFigures& peer,
