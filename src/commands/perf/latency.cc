@@ -93,6 +93,7 @@ class LatencyRun {
     const auto signaled = request.signaled();
 
     const verbena::qp& pair = endpoint_.pair(0);
+    const std::uint64_t different = parameters_.raw ? parameters_.raw->frames() : 1;
     const std::uint64_t spare = parameters_.receives_of_pair();
     std::uint64_t sent = 0, received = 0;
     const auto on_receive = [&](const verbena::completion&) {
@@ -110,7 +111,12 @@ class LatencyRun {
       ++sent;
       const bool is_signaled =
           sent % parameters_.moderation == 0 || (!parameters_.is_timed() && sent == parameters_.iterations);
-      pair.post(is_signaled ? signaled : request).value();
+      if (different == 1) {
+        pair.post(is_signaled ? signaled : request).value();
+      } else {
+        const auto varied = requests_.send(0, (sent - 1) % different);
+        pair.post(is_signaled ? varied.signaled() : varied).value();
+      }
       if (is_signaled && !wait_for(endpoint_.sends())) return;
     }
   }

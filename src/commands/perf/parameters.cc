@@ -18,6 +18,8 @@ constexpr std::array kTests{
     Test{"ib_atomic_lat", Verb::kAtomic, Measure::kLatency},
     Test{"ib_atomic_bw", Verb::kAtomic, Measure::kBandwidth},
     Test{"raw_ethernet_bw", Verb::kSend, Measure::kBandwidth, true},
+    Test{"raw_ethernet_lat", Verb::kSend, Measure::kLatency, true},
+    Test{"raw_ethernet_burst_lat", Verb::kSend, Measure::kBurstLatency, true},
 };
 
 constexpr std::uint64_t kLargestSize = 8 << 20;  // of --all
@@ -50,7 +52,7 @@ Parameters::Parameters(const Test& chosen)
            : is_latency()               ? 2
                                         : 65536),
       iterations(chosen.verb == Verb::kWrite && !is_latency() ? 5000 : 1000),
-      send_depth(is_latency() ? 1 : kDefaultDepth),
+      send_depth(chosen.measure == Measure::kLatency ? 1 : kDefaultDepth),
       receive_depth(chosen.verb == Verb::kSend ? kReceives : 1) {
   if (!chosen.is_raw) return;
   raw.emplace();
@@ -75,9 +77,11 @@ void Parameters::settle() {
   require(extent != Extent::kForever || !is_latency(), "--run_infinitely: only for bandwidth tests");
   require(extent != Extent::kForever || !(is_bidirectional && is(Verb::kSend)),
           "--run_infinitely: not for SEND in both directions");
-  require(rate_limit == 0 || (!is_latency() && !is(Verb::kAtomic) && !(is_bidirectional && is(Verb::kSend))),
+  require(rate_limit == 0 || is_burst_latency() ||
+              (!is_latency() && !is(Verb::kAtomic) && !(is_bidirectional && is(Verb::kSend))),
           "--rate_limit: only for SEND, WRITE and READ bandwidth, in one direction");
-  require(latency_gap == 0 || is_latency(), "--latency_gap: only for latency tests");
+  require(latency_gap == 0 || (is_latency() && !is_burst_latency()),
+          "--latency_gap: only for latency tests of one message at a time");
 
   require(!verifies || (transport == verbena::rc && !uses_srq),
           "--verify: only over RC, without a shared receive queue");

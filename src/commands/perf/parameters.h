@@ -17,7 +17,8 @@
 namespace verbena::perf {
 
 enum class Verb : std::uint8_t { kSend, kWrite, kRead, kAtomic };
-enum class Measure : std::uint8_t { kLatency, kBandwidth };
+// kBurstLatency: latency while bursts of messages are under way.
+enum class Measure : std::uint8_t { kLatency, kBandwidth, kBurstLatency };
 
 // A test of perftest, which is chosen by its name.
 struct Test {
@@ -124,7 +125,8 @@ struct Parameters {
   // Whether this end begins: it sends the first message, or all of them.
   bool initiates() const { return is_client() != is_reversed; }
   bool is(Verb verb) const { return test.verb == verb; }
-  bool is_latency() const { return test.measure == Measure::kLatency; }
+  bool is_latency() const { return test.measure != Measure::kBandwidth; }
+  bool is_burst_latency() const { return test.measure == Measure::kBurstLatency; }
   bool is_timed() const { return duration.count() != 0; }
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }

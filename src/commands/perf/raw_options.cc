@@ -20,6 +20,7 @@ std::uint16_t port(const char* option, const char* value) {
   return number<std::uint16_t>(option, value, 1, 65535);
 }
 
+constexpr Word<bool> kRateTypes[] = {{"SW", false}, {"PP", true}};
 constexpr long long kMaxFlowLabel = 0xfffff;
 
 // In the order of the help.
@@ -57,6 +58,12 @@ constexpr Row kRows[] = {
      TAKE(p.raw->flows = number<std::uint32_t>("--flows", value, 1, 65535))},
     {0, "flows_burst", "number", "Frames of one flow that follow each other (default 1)",
      TAKE(p.raw->flow_burst = number<std::uint32_t>("--flows_burst", value, 1, 65535))},
+    {0, "reply_every", "number",
+     "raw_ethernet_burst_lat: the server answers every so many frames (default 1)",
+     TAKE(only_for(p.is_burst_latency(), "--reply_every", "raw_ethernet_burst_lat"),
+          p.raw->reply_every = number<std::uint32_t>("--reply_every", value, 1, 1000000))},
+    {0, "rate_limit_type", "SW/PP", "The program (default) or the adapter limits the rate (packet pacing)",
+     TAKE(p.raw->is_paced = one_of("--rate_limit_type", value, kRateTypes))},
     {0, "promiscuous", nullptr, "Receive all frames that no other flow rule takes, too",
      TAKE(p.raw->takes_all = true)},
     {0, "sniffer", nullptr, "Receive copies of all frames, too", TAKE(p.raw->sniffs = true)},

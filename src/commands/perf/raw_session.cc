@@ -14,11 +14,13 @@
 
 #include "base/format.h"
 #include "commands/perf/bandwidth.h"
+#include "commands/perf/burst_latency.h"
 #include "commands/perf/clock.h"
 #include "commands/perf/device.h"
 #include "commands/perf/endpoint.h"
 #include "commands/perf/figures.h"
 #include "commands/perf/json_report.h"
+#include "commands/perf/latency.h"
 #include "commands/perf/raw_flow.h"
 #include "commands/perf/raw_report.h"
 #include "commands/perf/report.h"
@@ -88,7 +90,11 @@ class RawSession {
 
   Outcome run() {
     report_.heading();
-    run_bandwidth();
+    if (parameters_.is_latency()) {
+      run_latency();
+    } else {
+      run_bandwidth();
+    }
     report_.line();
     std::this_thread::sleep_for(std::chrono::seconds(parameters_.wait_before_end));
     return {json_.whole(), is_good_};
@@ -135,7 +141,8 @@ class RawSession {
     }
     for (std::size_t i = 0; i < endpoint_.count(); ++i) {
       change(endpoint_.pair(i), IBV_QPS_RTR);
-      change(endpoint_.pair(i), IBV_QPS_RTS);
+      wanted.rate_limit = parameters_.raw->pacing;
+      change(endpoint_.pair(i), IBV_QPS_RTS, wanted, wanted.rate_limit != 0 ? IBV_QP_RATE_LIMIT : 0);
     }
   }
 
@@ -152,6 +159,18 @@ class RawSession {
   // Microseconds per message.
   double processor_time_of(std::uint64_t messages) const {
     return processor_.microseconds_of_this_process() / static_cast<double>(messages);
+  }
+
+  void run_latency() {
+    const auto measure = parameters_.is_burst_latency() ? measure_burst_latency : measure_latency;
+    processor_.start();
+    const LatencyTimes times = measure(endpoint_, parameters_, parameters_.size);
+    processor_.stop();
+    if (parameters_.is_burst_latency() && !parameters_.initiates()) return;
+    LatencyFigures figures = latency_figures(times, parameters_, parameters_.size, speed());
+    figures.processor_time = processor_time_of(figures.iterations);
+    report_.row(figures, processor_);
+    json_.add(figures);
   }
 
   void run_bandwidth() {

@@ -10,6 +10,7 @@ namespace verbena::perf {
 namespace {
 
 constexpr std::uint32_t kVlanPriorities = 8;
+constexpr std::uint64_t kLeastAnswers = 5;
 constexpr std::uint32_t kMaxFrames = 1 << 20;  // of one queue pair's memory
 
 void require(bool holds, const char* sentence) {
@@ -72,6 +73,23 @@ void check_general_options(const Parameters& p) {
   require(!p.verifies, "--verify: only over RC");
 }
 
+void check_bursts(const Parameters& p) {
+  require(!p.is_timed(), "-D: not for raw_ethernet_burst_lat");
+  require(!p.sleeps, "-e: raw_ethernet_burst_lat polls");
+  require(p.iterations / p.raw->reply_every >= kLeastAnswers,
+          "--reply_every: too large for -n; at least five frames must be answered");
+}
+
+void settle_pacing(Parameters& p) {
+  constexpr double kKilobitsOfMebibyte = 8 * 1024;  // as perftest converts
+  require(p.rate_limit > 0 && p.rate_unit == RateUnit::kMebibytes,
+          "--rate_limit_type=PP: needs --rate_limit, and --rate_units=M");
+  const double rate = p.rate_limit * kKilobitsOfMebibyte;
+  require(rate >= 1 && rate < 4294967296, "--rate_limit: from 0.001 to 524287 MiB/s with PP");
+  p.raw->pacing = static_cast<std::uint32_t>(rate);
+  p.rate_limit = 0;  // this program sends as fast as it can
+}
+
 }  // namespace
 
 std::uint32_t RawSettings::frames() const {
@@ -94,6 +112,8 @@ void settle_raw(Parameters& p) {
   require(raw.peer_mac || raw.is_multicast || raw.forwards || !sends,
           "-E: the MAC address of the peer is missing");
   check_flows(p);
+  if (p.is_burst_latency()) check_bursts(p);
+  if (raw.is_paced) settle_pacing(p);
   require(p.list_length == 1 || raw.flows == 1, "-l: not with --flows");
 }
 

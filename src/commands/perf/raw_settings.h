@@ -47,7 +47,9 @@ struct RawSettings {
   bool takes_all = false;         // frames that no other flow rule takes, too
   bool sniffs = false;            // copies of all frames, too
   bool is_multicast = false;      // frames go to the multicast group of the server's IP address
-  std::optional<double> pacing;   // MiB/s at which the adapter sends (--rate_limit_type=PP)
+  // The adapter limits the rate (--rate_limit_type=PP), to this many kbit/s after settle_raw().
+  bool is_paced = false;
+  std::uint32_t pacing = 0;
 
   // The number of different frames that a queue pair sends one after the other.
   std::uint32_t frames() const;

@@ -62,7 +62,7 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
   std::printf("%s                    %s ", kLine, name_of(p.test.verb));
   if (p.is(Verb::kAtomic)) std::printf("%s ", p.compares ? "CMP_AND_SWAP" : "FETCH_AND_ADD");
   if (p.is_latency()) {
-    std::printf("Latency ");
+    std::printf("%s", p.is_burst_latency() ? "" : "Latency ");
   } else {
     std::printf("%s%sBW ", p.is_bidirectional ? "Bidirectional " : "", p.list_length > 1 ? "Post List " : "");
   }
@@ -74,9 +74,10 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
               name_of_transport(device.context));
   std::printf(" Connection type : %s\t\tUsing SRQ      : %s\n", name_of(p.transport), on_off(p.uses_srq));
   std::printf(" PCIe relax order: OFF\n ibv_wr* API     : OFF\n");
-  if (p.is_client() || p.is_bidirectional) std::printf(" TX depth        : %u\n", p.send_depth);
+  const bool does_both = p.is_bidirectional || (p.raw && p.is_latency());
+  if (p.is_client() || does_both) std::printf(" TX depth        : %u\n", p.send_depth);
   if (p.list_length > 1) std::printf(" Post List       : %u\n", p.list_length);
-  if (p.is(Verb::kSend) && (!p.is_client() || p.is_bidirectional))
+  if (p.is(Verb::kSend) && (!p.is_client() || does_both))
     std::printf(" RX depth        : %u\n", p.receive_depth);
   if (!p.is_latency()) std::printf(" CQ Moderation   : %u\n", p.moderation);
   std::printf(" Mtu             : %u[B]\n Link type       : %s\n", mtu, name_of_link(device.port));

@@ -93,6 +93,37 @@ TEST(RawParameters, SayWhichSideThisEndIs) {
   EXPECT_FALSE(parsed("raw_ethernet_bw", joined(kRawClient, {"--reversed"})).is_client());
 }
 
+TEST(RawParameters, OfLatencyTestsSendAndReceiveAtBothEnds) {
+  for (const char* test : {"raw_ethernet_lat", "raw_ethernet_burst_lat"}) {
+    const Parameters server = parsed(test, joined(kRawServer, {"-E", "02:00:00:00:00:02"}));
+    EXPECT_TRUE(server.sends() && server.receives()) << test;
+    EXPECT_THROW(parsed(test, kRawServer), std::invalid_argument) << "no destination of answers";
+  }
+  EXPECT_EQ(parsed("raw_ethernet_lat", kRawClient).send_depth, 1U);
+  EXPECT_EQ(parsed("raw_ethernet_burst_lat", kRawClient).send_depth, 128U);
+}
+
+TEST(RawParameters, OfBurstsNeedAnswers) {
+  EXPECT_EQ(parsed("raw_ethernet_burst_lat", joined(kRawClient, {"--reply_every", "200"})).raw->reply_every,
+            200U);
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--reply_every", "201"}, {"-D", "2"}, {"-e"}, {"--latency_gap", "5"}}) {
+    EXPECT_THROW(parsed("raw_ethernet_burst_lat", joined(kRawClient, words)), std::invalid_argument)
+        << words.front();
+  }
+  EXPECT_THROW(parsed("raw_ethernet_lat", joined(kRawClient, {"--reply_every", "2"})), std::invalid_argument);
+}
+
+TEST(RawParameters, LetTheAdapterPaceInKilobits) {
+  const std::vector<std::string> pacing{"--rate_limit_type=PP", "--rate_limit=2", "--rate_units=M"};
+  const Parameters paced = parsed("raw_ethernet_bw", joined(kRawClient, pacing));
+  EXPECT_EQ(paced.raw->pacing, 16384U);
+  EXPECT_EQ(paced.rate_limit, 0) << "the program does not limit the rate, too";
+  EXPECT_THROW(parsed("raw_ethernet_bw", joined(kRawClient, {"--rate_limit_type=PP", "--rate_limit=2"})),
+               std::invalid_argument);
+  EXPECT_THROW(parsed("ib_send_bw", {"--rate_limit_type=PP"}), std::invalid_argument);
+}
+
 TEST(RawParameters, GiveTheFramesOfBothEndsTheSameFields) {
   const std::vector<std::string> headers{"-J", "10.9.0.1", "-j", "10.9.0.2", "-K", "4000", "-k", "4001"};
   const Parameters client = parsed("raw_ethernet_bw", joined(kRawClient, headers));
