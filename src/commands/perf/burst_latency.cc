@@ -2,7 +2,6 @@
 #include "commands/perf/burst_latency.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <stdexcept>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "base/format.h"
 #include "commands/perf/clock.h"
 #include "commands/perf/completions.h"
+#include "commands/perf/patience.h"
 #include "commands/perf/rate_limit.h"
 #include "commands/perf/requests.h"
 
@@ -17,7 +17,6 @@ namespace verbena::perf {
 namespace {
 
 constexpr std::size_t kBatch = 16;  // completions per poll, as in perftest
-constexpr std::chrono::seconds kPatience(60);
 
 class BurstRun {
  public:
@@ -78,14 +77,10 @@ class BurstRun {
 
   // Nothing has happened. Gives up after a while, as nothing repeats lost frames.
   void wait(std::uint64_t done, std::uint64_t wanted) {
-    constexpr std::uint32_t kBetweenLooks = 1 << 20;
-    if (++idle_ % kBetweenLooks != 0) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (std::exchange(progress_, done + completed_) != done + completed_) progress_at_ = now;
-    if (now - progress_at_ < kPatience) return;
+    if (!patience_.is_over(done + completed_)) return;
     throw std::runtime_error(
         verbena::format("no frame has come for {} seconds: {} of {} have, others were lost",
-                        kPatience.count(), done, wanted));
+                        Patience::kLimit.count(), done, wanted));
   }
 
   Endpoint& endpoint_;
@@ -94,9 +89,7 @@ class BurstRun {
   RateLimit limit_;
   const std::uint64_t groups_;  // of frames with one answer
   std::uint64_t sent_ = 0, completed_ = 0;
-  std::uint32_t idle_ = 0;
-  std::uint64_t progress_ = 0;
-  std::chrono::steady_clock::time_point progress_at_ = std::chrono::steady_clock::now();
+  Patience patience_;
   LatencyTimes times_;
 };
 

@@ -67,6 +67,8 @@ constexpr Row kRows[] = {
     {0, "promiscuous", nullptr, "Receive all frames that no other flow rule takes, too",
      TAKE(p.raw->takes_all = true)},
     {0, "sniffer", nullptr, "Receive copies of all frames, too", TAKE(p.raw->sniffs = true)},
+    {'v', "mac_fwd", nullptr, "Send each frame that comes back to its source",
+     TAKE(only_for(!p.is_latency(), "-v", "bandwidth tests"), p.raw->forwards = true)},
     {0, "raw_mcast", nullptr, "Send to the multicast group of the server's IPv4 address",
      TAKE(only_for(!p.is_latency(), "--raw_mcast", "bandwidth tests"), p.raw->is_multicast = true)},
 };

@@ -22,6 +22,7 @@
 #include "commands/perf/json_report.h"
 #include "commands/perf/latency.h"
 #include "commands/perf/raw_flow.h"
+#include "commands/perf/raw_forward.h"
 #include "commands/perf/raw_report.h"
 #include "commands/perf/report.h"
 #include "commands/rdma_core/common/output.h"
@@ -58,11 +59,12 @@ void fit_to_frame(Parameters& parameters) {
 // A buffer that begins again after a whole number of rounds through all different frames.
 Layout layout_of(const Parameters& parameters) {
   const Layout steps{0, kCacheLine};
-  const std::uint64_t round = steps.step(parameters.size) * parameters.raw->frames();
+  const bool forwards = parameters.raw->forwards;  // each receive needs a place of its own
+  const std::uint64_t round =
+      steps.step(parameters.size) * (forwards ? parameters.receive_depth : parameters.raw->frames());
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t cycle = (page + round - 1) / round * round;
-  if (cycle > kMaxBuffer)
-    throw std::runtime_error("--flows, --flows_burst: so many frames of this size need more than 1 GiB");
+  const std::uint64_t cycle = forwards ? round : (page + round - 1) / round * round;
+  if (cycle > kMaxBuffer) throw std::runtime_error("-s: that many frames of this size need more than 1 GiB");
   return {static_cast<std::uint32_t>(cycle), kCacheLine};
 }
 
@@ -84,7 +86,7 @@ class RawSession {
     report_.settings(device_, mtu_of(parameters_), device_.inline_size);
     json_.begin(device_, mtu_of(parameters_), sent_frame(parameters_, 0));
     if (parameters_.receives()) show_flows();
-    if (parameters_.sends()) write_frames();
+    if (parameters_.sends() && !parameters_.raw->forwards) write_frames();
     activate();
   }
 
@@ -175,7 +177,9 @@ class RawSession {
 
   void run_bandwidth() {
     processor_.start();
-    const BandwidthTimes times = measure_bandwidth(endpoint_, parameters_, parameters_.size);
+    const BandwidthTimes times = parameters_.raw->forwards
+                                     ? forward_frames(endpoint_, parameters_)
+                                     : measure_bandwidth(endpoint_, parameters_, parameters_.size);
     processor_.stop();
     BandwidthFigures figures = bandwidth_figures(times, parameters_, parameters_.size, speed());
     figures.processor_time = processor_time_of(figures.iterations);

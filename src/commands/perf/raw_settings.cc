@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/raw_settings.h"
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "base/format.h"
 #include "commands/perf/parameters.h"
@@ -67,10 +69,26 @@ void check_general_options(const Parameters& p) {
   require(!p.gid_index && !p.wants_ipv6,
           "-x, --ipv6: frames have no GID; --raw_ipv6 gives them an IPv6 header");
   require(p.mapped_file.empty(), "--mmap: not for raw Ethernet");
+  require(!p.uses_srq, "--use-srq: queue pairs for raw Ethernet have receives of their own");
   require(p.service_level == 0, "-S: frames have their priority in a VLAN tag (--vlan_pcp)");
   require(p.extent == Extent::kOneSize, "-a, --run_infinitely: not for raw Ethernet");
   require(!p.sweep, "--sweep: the ends of raw Ethernet tests have no exchange that orders tests");
   require(!p.verifies, "--verify: only over RC");
+}
+
+// Each frame stays where it came until it is sent.
+void settle_forwarding(Parameters& p) {
+  require(!p.sleeps, "-e: not with --mac_fwd, which polls");
+  require(!p.raw->is_multicast && p.list_length == 1 && p.rate_limit == 0,
+          "--mac_fwd: not with --raw_mcast, -l or --rate_limit");
+  if (!p.is_timed())
+    p.receive_depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.receive_depth, p.iterations));
+  p.receive_depth += p.receive_depth % 2;
+  p.send_depth = p.receive_depth;
+  p.moderation = 1;
+  p.has_moderation = true;
+  p.has_peak = false;
+  p.is_bidirectional = true;
 }
 
 void check_bursts(const Parameters& p) {
@@ -111,6 +129,7 @@ void settle_raw(Parameters& p) {
   const bool sends = *raw.is_client || p.is_latency() || p.is_bidirectional;
   require(raw.peer_mac || raw.is_multicast || raw.forwards || !sends,
           "-E: the MAC address of the peer is missing");
+  if (raw.forwards) settle_forwarding(p);
   check_flows(p);
   if (p.is_burst_latency()) check_bursts(p);
   if (raw.is_paced) settle_pacing(p);

@@ -66,7 +66,7 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
   } else {
     std::printf("%s%sBW ", p.is_bidirectional ? "Bidirectional " : "", p.list_length > 1 ? "Post List " : "");
   }
-  std::printf("Test\n");
+  std::printf("%sTest\n", p.raw && p.raw->forwards ? "forwarding " : "");
   const std::string name = device.context.name();
   if (p.sleeps) std::printf(" Test with events. Using %s_comp0\n", name.c_str());
   std::printf(" Dual-port       : OFF\t\tDevice         : %s\n", name.c_str());

@@ -124,6 +124,15 @@ TEST(RawParameters, LetTheAdapterPaceInKilobits) {
   EXPECT_THROW(parsed("ib_send_bw", {"--rate_limit_type=PP"}), std::invalid_argument);
 }
 
+TEST(RawParameters, LetAForwarderSendAsManyFramesAsItReceives) {
+  const Parameters forwarder = parsed("raw_ethernet_bw", joined(kRawServer, {"-v", "-r", "64"}));
+  EXPECT_TRUE(forwarder.sends() && forwarder.receives());
+  EXPECT_EQ(forwarder.send_depth, 64U);
+  EXPECT_EQ(forwarder.moderation, 1U);
+  EXPECT_THROW(parsed("raw_ethernet_bw", joined(kRawServer, {"-v", "-e"})), std::invalid_argument);
+  EXPECT_THROW(parsed("raw_ethernet_lat", joined(kRawClient, {"-v"})), std::invalid_argument);
+}
+
 TEST(RawParameters, GiveTheFramesOfBothEndsTheSameFields) {
   const std::vector<std::string> headers{"-J", "10.9.0.1", "-j", "10.9.0.2", "-K", "4000", "-k", "4001"};
   const Parameters client = parsed("raw_ethernet_bw", joined(kRawClient, headers));
