@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/raw_session.h"
 
-#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -82,7 +82,7 @@ class RawSession {
         json_(parameters_),
         device_(parameters_),
         endpoint_(device_, parameters_, layout_of(parameters_)) {
-    for (std::uint32_t i = 0; i < parameters_.queue_pairs; ++i) endpoint_.make_pair();
+    make_pairs();
     report_.settings(device_, mtu_of(parameters_), device_.inline_size);
     json_.begin(device_, mtu_of(parameters_), sent_frame(parameters_, 0));
     if (parameters_.receives()) show_flows();
@@ -106,6 +106,15 @@ class RawSession {
   static Parameters fitted(Parameters parameters) {
     fit_to_frame(parameters);
     return parameters;
+  }
+
+  void make_pairs() {
+    try {
+      for (std::uint32_t i = 0; i < parameters_.queue_pairs; ++i) endpoint_.make_pair();
+    } catch (const verbena::exception& wrong) {
+      if (wrong.error().code() != EPERM) throw;
+      throw std::runtime_error("raw Ethernet needs the capability CAP_NET_RAW: run this as root");
+    }
   }
 
   void show_flows() const {
