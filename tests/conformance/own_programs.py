@@ -14,20 +14,20 @@ PAIRS = ("oo", "od", "do")
 NUMBERS = re.compile(r"0x[0-9a-f]+|\b(?<=LID |ECV |END |PSN |RQN )[0-9a-f]{4,6}\b|\b\d+(\.\d+)?\b|\binf\b")
 
 
-def command(host, side, name, words):
-    """The words that start a program on a host as an ordinary user."""
+def command(host, side, name, words, user=None):
+    """The words that start a program on a host as an ordinary user, or with `user` in front of it."""
     program = ["run", f"/usr/bin/{name}"] if side == "d" else [name]
-    return [*host.enter(), *harness.ordinary_user(), str(host.hosts.build.program), *program, *map(str, words)]
+    return [*host.enter(), *(harness.ordinary_user() if user is None else user), str(host.hosts.build.program), *program, *map(str, words)]
 
 
 class Run:
     """A running program whose standard output and standard error are kept apart."""
 
-    def __init__(self, host, side, name, words, environment=None):
+    def __init__(self, host, side, name, words, environment=None, user=None):
         self.name, self.side, self.words = name, side, words
         self._files = [tempfile.TemporaryFile() for _ in range(2)]
         kept = {**os.environ, **host.hosts.environment, **(environment or {})}
-        self.process = subprocess.Popen(command(host, side, name, words), stdin=subprocess.DEVNULL, stdout=self._files[0],
+        self.process = subprocess.Popen(command(host, side, name, words, user), stdin=subprocess.DEVNULL, stdout=self._files[0],
                                         stderr=self._files[1], cwd="/", env={key: value for key, value in kept.items() if value is not None})
         self.status = None
 

@@ -2,7 +2,6 @@
 #include "commands/perf/bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 #include "base/format.h"
 #include "commands/perf/clock.h"
 #include "commands/perf/completions.h"
+#include "commands/perf/patience.h"
 #include "commands/perf/phases.h"
 #include "commands/perf/rate_limit.h"
 #include "commands/perf/requests.h"
@@ -20,7 +20,6 @@ namespace verbena::perf {
 namespace {
 
 constexpr std::size_t kBatch = 16;  // completions per poll, as in perftest
-constexpr std::chrono::seconds kPatience(60);
 
 // `Make` returns the request with a number of a queue pair.
 template <class Make>
@@ -164,15 +163,8 @@ class BandwidthRun {
       }
       return true;
     }
-    constexpr std::uint32_t kBetweenLooks = 1 << 20;
-    if (++idle_ % kBetweenLooks != 0 || parameters_.is_timed()) return true;
-    const auto now = std::chrono::steady_clock::now();
-    if (completed_ + received_ != progress_) {
-      progress_ = completed_ + received_;
-      progress_at_ = now;
-    }
-    if (!has_begun_ || now - progress_at_ < kPatience) return true;
-    verbena::print(stderr, " no message has come for {} seconds: {} of {} have\n", kPatience.count(),
+    if (parameters_.is_timed() || !patience_.is_over(completed_ + received_) || !has_begun_) return true;
+    verbena::print(stderr, " no message has come for {} seconds: {} of {} have\n", Patience::kLimit.count(),
                    receives ? received_ : completed_, total_);
     return false;
   }
@@ -190,9 +182,7 @@ class BandwidthRun {
   std::uint64_t counted_ = 0;  // messages of the part of a duration that counts
   bool has_begun_ = false;
   bool is_armed_ = false;
-  std::uint32_t idle_ = 0;
-  std::uint64_t progress_ = 0;
-  std::chrono::steady_clock::time_point progress_at_ = std::chrono::steady_clock::now();
+  Patience patience_;
   BandwidthTimes times_;
 };
 

@@ -60,8 +60,11 @@ LatencyFigures latency_figures(const LatencyTimes& times, const Parameters& para
     return figures;
   }
 
-  for (std::size_t i = 0; i + 1 < times.posted.size(); ++i) {
-    const std::uint64_t time = times.posted[i + 1] - times.posted[i];
+  const bool is_answered = !times.completed.empty();
+  const std::size_t samples = is_answered ? times.completed.size() : times.posted.size() - 1;
+  for (std::size_t i = 0; i < samples; ++i) {
+    const std::uint64_t end = is_answered ? times.completed[i] : times.posted[i + 1];
+    const std::uint64_t time = end - times.posted[i];
     figures.samples.push_back(static_cast<double>(time) / unit);
     figures.histogram.add(time);
   }

@@ -16,17 +16,31 @@ void JsonReport::begin(const Device& device, ibv_mtu mtu, const Keys& peer) {
       {"device", device.context.name()},
       {"gid", verbena::to_string(device.gid.gid)},
       {"peer_gid", verbena::to_string(peer.gid)},
-      {"connection", name_of(p.transport)},
-      {"mtu", bytes_of(mtu)},
-      {"queue_pairs", p.queue_pairs},
-      {"send_depth", p.send_depth},
-      {"receive_depth", p.receive_depth},
-      {"moderation", p.moderation},
-      {"list_length", p.list_length},
-      {"bidirectional", p.is_bidirectional},
-      {"events", p.sleeps},
-      {"duration", std::chrono::duration<double>(p.duration).count()},
   };
+  add_settings(bytes_of(mtu));
+}
+
+void JsonReport::begin(const Device& device, std::uint32_t mtu, const FrameFields& sent) {
+  object_ = {
+      {"test", parameters_.test.name},         {"role", parameters_.is_client() ? "client" : "server"},
+      {"device", device.context.name()},       {"mac", text_of(sent.source)},
+      {"peer_mac", text_of(sent.destination)},
+  };
+  add_settings(mtu);
+}
+
+void JsonReport::add_settings(std::uint32_t mtu) {
+  const Parameters& p = parameters_;
+  object_["connection"] = name_of(p.transport);
+  object_["mtu"] = mtu;
+  object_["queue_pairs"] = p.queue_pairs;
+  object_["send_depth"] = p.send_depth;
+  object_["receive_depth"] = p.receive_depth;
+  object_["moderation"] = p.moderation;
+  object_["list_length"] = p.list_length;
+  object_["bidirectional"] = p.is_bidirectional;
+  object_["events"] = p.sleeps;
+  object_["duration"] = std::chrono::duration<double>(p.duration).count();
 }
 
 void JsonReport::add(const LatencyFigures& figures) {

@@ -7,6 +7,7 @@
 #include "commands/perf/exchange.h"
 #include "commands/perf/figures.h"
 #include "commands/perf/parameters.h"
+#include "commands/perf/raw_frame.h"
 
 namespace verbena::perf {
 
@@ -19,11 +20,15 @@ class JsonReport {
   explicit JsonReport(const Parameters& parameters) : parameters_(parameters) {}
 
   void begin(const Device& device, ibv_mtu mtu, const Keys& peer);
+  // For raw Ethernet. `mtu`: in bytes.
+  void begin(const Device& device, std::uint32_t mtu, const FrameFields& sent);
   void add(const LatencyFigures& figures);
   void add(const BandwidthFigures& figures);
   nlohmann::ordered_json whole() const;
 
  private:
+  void add_settings(std::uint32_t mtu);
+
   const Parameters& parameters_;
   nlohmann::ordered_json object_;
   nlohmann::ordered_json results_ = nlohmann::ordered_json::array();

@@ -2,9 +2,12 @@
 #include "commands/perf/latency.h"
 
 #include <cstddef>
+#include <stdexcept>
 
+#include "base/format.h"
 #include "commands/perf/clock.h"
 #include "commands/perf/completions.h"
+#include "commands/perf/patience.h"
 #include "commands/perf/phases.h"
 #include "commands/perf/requests.h"
 
@@ -73,6 +76,7 @@ class LatencyRun {
   bool wait_for(const verbena::cq& queue, const Take& take) {
     while (take_completions<1>(queue, take) == 0) {
       if (phases_.is_over()) return false;
+      if (parameters_.raw) check_patience();
       if (!parameters_.sleeps) continue;
       queue.arm().value();
       if (take_completions<1>(queue, take) != 0) return true;
@@ -84,6 +88,14 @@ class LatencyRun {
     return wait_for(queue, [](const verbena::completion&) {});
   }
 
+  // Nothing repeats a lost frame. The end that begins expects its peer to be there.
+  void check_patience() {
+    if (received_ == 0 && !parameters_.initiates()) return;
+    if (parameters_.is_timed() || !patience_.is_over(received_)) return;
+    throw std::runtime_error(verbena::format("no frame has come for {} seconds: {} of {} have, one was lost",
+                                             Patience::kLimit.count(), received_, parameters_.iterations));
+  }
+
   void count_one() {
     if (parameters_.is_timed() && phases_.counts()) ++times_.messages;
   }
@@ -93,24 +105,30 @@ class LatencyRun {
     const auto signaled = request.signaled();
 
     const verbena::qp& pair = endpoint_.pair(0);
+    const std::uint64_t different = parameters_.raw ? parameters_.raw->frames() : 1;
     const std::uint64_t spare = parameters_.receives_of_pair();
-    std::uint64_t sent = 0, received = 0;
+    std::uint64_t sent = 0;
     const auto on_receive = [&](const verbena::completion&) {
       phases_.start();
-      ++received;
+      ++received_;
       count_one();
       if (parameters_.verifies) endpoint_.verify_receive(0);
-      if (parameters_.is_timed() || received + spare <= parameters_.iterations) endpoint_.post_receive(0);
+      if (parameters_.is_timed() || received_ + spare <= parameters_.iterations) endpoint_.post_receive(0);
     };
-    while (wants(sent) || wants(received)) {
+    while (wants(sent) || wants(received_)) {
       const bool is_first = sent == 0 && parameters_.initiates();
-      if (wants(received) && !is_first && !wait_for(endpoint_.receives(), on_receive)) return;
+      if (wants(received_) && !is_first && !wait_for(endpoint_.receives(), on_receive)) return;
       if (!wants(sent)) continue;
       begin_message(sent);
       ++sent;
       const bool is_signaled =
           sent % parameters_.moderation == 0 || (!parameters_.is_timed() && sent == parameters_.iterations);
-      pair.post(is_signaled ? signaled : request).value();
+      if (different == 1) {
+        pair.post(is_signaled ? signaled : request).value();
+      } else {
+        const auto varied = requests_.send(0, (sent - 1) % different);
+        pair.post(is_signaled ? varied.signaled() : varied).value();
+      }
       if (is_signaled && !wait_for(endpoint_.sends())) return;
     }
   }
@@ -163,7 +181,9 @@ class LatencyRun {
   const Requests requests_;
   const std::uint64_t size_;
   const std::uint64_t gap_;
-  std::uint64_t last_ = 0;  // when the last message was posted
+  std::uint64_t last_ = 0;      // when the last message was posted
+  std::uint64_t received_ = 0;  // messages of SEND
+  Patience patience_;
   LatencyTimes times_;
 };
 

@@ -14,6 +14,8 @@ namespace verbena::perf {
 struct LatencyTimes {
   // When each message was posted. Empty if the duration is fixed; then only these count:
   std::vector<std::uint64_t> posted;
+  // When the answer to each message came. Only tests of bursts have it; others send the next message then.
+  std::vector<std::uint64_t> completed;
   std::uint64_t messages = 0;
   std::uint64_t began = 0;
   std::uint64_t ended = 0;

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/format.h"
+#include "commands/perf/option_row.h"
 #include "commands/perf/size_text.h"
 #include "commands/rdma_core/common/options.h"
 #include "commands/rdma_core/common/output.h"
@@ -22,27 +23,6 @@ namespace {
 
 using rdma_core::Next;
 using rdma_core::Option;
-
-// An option with its line of the help. `value`: what the help calls its value; nullptr if it takes none.
-struct Row {
-  char letter;
-  const char* name;
-  const char* value;
-  const char* help;
-  Next (*take)(Parameters&, const char*);
-};
-
-[[noreturn]] void refuse(const char* option, const char* value, const std::string& expected) {
-  throw std::invalid_argument(verbena::format("{}: '{}' is not {}", option, value, expected));
-}
-
-// A number of an option, as strtol(3) reads it.
-template <class T>
-T number(const char* option, const char* value, long long least, long long most) {
-  const auto read = rdma_core::read_number(value, least, most);
-  if (!read) refuse(option, value, verbena::format("a number from {} to {}", least, most));
-  return static_cast<T>(*read);
-}
 
 double fraction(const char* option, const char* value) {
   char* end = nullptr;
@@ -58,22 +38,6 @@ std::uint64_t size_of(const char* value) {
   return *read;
 }
 
-// Each of a few words stands for a value.
-template <class T>
-struct Word {
-  const char* word;
-  T value;
-};
-template <class T, std::size_t N>
-T one_of(const char* option, const char* value, const Word<T> (&words)[N]) {
-  std::string all;
-  for (const Word<T>& each : words) {
-    if (std::strcmp(each.word, value) == 0) return each.value;
-    all += (all.empty() ? "" : ", ") + std::string(each.word);
-  }
-  refuse(option, value, "one of " + all);
-}
-
 constexpr Word<verbena::transport> kTransports[] = {
     {"RC", verbena::rc}, {"UC", verbena::uc}, {"UD", verbena::ud}};
 constexpr Word<bool> kAtomics[] = {{"FETCH_AND_ADD", false}, {"CMP_AND_SWAP", true}};
@@ -85,16 +49,6 @@ constexpr Word<bool> kLinks[] = {{"Ethernet", true}};
 constexpr Word<bool> kRateTypes[] = {{"SW", true}};
 
 constexpr long long kMaxMessages = 100000000;
-
-void only_for(bool holds, const char* option, const char* which) {
-  if (!holds) throw std::invalid_argument(verbena::format("{}: only for {}", option, which));
-}
-
-#define TAKE(...)                                                                  \
-  []([[maybe_unused]] Parameters& p, [[maybe_unused]] const char* value) -> Next { \
-    __VA_ARGS__;                                                                   \
-    return Next::kGoOn;                                                            \
-  }
 
 // In the order of the help.
 constexpr Row kRows[] = {
@@ -123,8 +77,8 @@ constexpr Row kRows[] = {
           p.inline_size = number<std::uint32_t>("-I", value, 0, 912))},
     {'l', "post_list", "length", "Post this many requests at once",
      TAKE(p.list_length = number<std::uint32_t>("-l", value, 1, 15000))},
-    {'m', "mtu", "bytes", "Path MTU, 256 to 4096 (default: the port's)",
-     TAKE(p.mtu = number<int>("-m", value, 256, 4096))},
+    {'m', "mtu", "bytes", "Path MTU, 256 to 4096 (default: the port's); for frames up to 9600 (default 1518)",
+     TAKE(p.mtu = p.raw ? number<int>("-m", value, 64, 9600) : number<int>("-m", value, 256, 4096))},
     {'n', "iters", "number", "Number of messages, at least 5 (default 1000, WRITE bandwidth 5000)",
      TAKE(p.iterations = number<std::uint64_t>("-n", value, 5, kMaxMessages))},
     {'N', "noPeak", nullptr, "Do not calculate the peak bandwidth",
@@ -148,7 +102,7 @@ constexpr Row kRows[] = {
      TAKE(p.service_level = number<std::uint8_t>("-S", value, 0, 15))},
     {'t', "tx-depth", "depth", "Messages under way (default 128)",
      TAKE(p.send_depth = number<std::uint32_t>("-t", value, 1, 15000))},
-    {'T', "tos", "type", "Type of service, with -R",
+    {'T', "tos", "type", "Type of service, with -R or raw Ethernet",
      TAKE(p.type_of_service = number<std::uint8_t>("-T", value, 0, 255))},
     {'u', "qp-timeout", "timeout", "Time until a repetition, 4 us * 2^timeout (default 14)",
      TAKE(p.timeout = number<std::uint8_t>("-u", value, 0, 31))},
@@ -220,8 +174,6 @@ constexpr Row kRows[] = {
      TAKE(p.wait_before_end = number<int>("--wait_destroy", value, 0, 1000000))},
 };
 
-#undef TAKE
-
 // Options of perftest that this program refuses, and the reason.
 struct Refused {
   char letter;
@@ -244,6 +196,7 @@ constexpr Refused kRefused[] = {
     {0, "credentials_path", true, kHardware},
     {0, "data_enc_key_app_path", true, kHardware},
     {0, "typical_pkt_size", true, kHardware},
+    {'G', "use_rss", false, kHardware},
     {'O', "dualport", false, kOnePort},
     {0, "report-per-port", false, kOnePort},
     {'L', "hop_limit", true, "perftest has it for raw Ethernet only"},
@@ -261,17 +214,34 @@ std::string shown(char letter, const char* name) {
   return letter != 0 ? verbena::format("-{}, --{}", letter, name) : verbena::format("--{}", name);
 }
 
+// Whether an option of raw Ethernet tests has this letter or name.
+bool is_raw_option(char letter, const char* name) {
+  return std::ranges::any_of(raw_rows(), [&](const Row& each) {
+    return (letter != 0 && each.letter == letter) || std::strcmp(each.name, name) == 0;
+  });
+}
+
+Option refusing(char letter, const char* name, bool has_value, const char* reason) {
+  return {letter, name, has_value,
+          [=](const char*) -> Next { throw std::invalid_argument(shown(letter, name) + ": " + reason); }};
+}
+
+// Tests for raw Ethernet give some options another meaning.
 std::vector<Option> table(Parameters& parameters, NoTest& reason) {
   std::vector<Option> all;
-  for (const Row& each : kRows) {
+  const bool is_raw = parameters.raw.has_value();
+  const auto add = [&](const Row& each) {
     all.push_back({each.letter, each.name, each.value != nullptr,
                    [&parameters, take = each.take](const char* value) { return take(parameters, value); }});
+  };
+  for (const Row& each : kRows) {
+    if (!is_raw || !is_raw_option(each.letter, each.name)) add(each);
   }
   for (const Refused& each : kRefused) {
-    all.push_back({each.letter, each.name, each.has_value, [&each](const char*) -> Next {
-                     throw std::invalid_argument(shown(each.letter, each.name) + ": " + each.reason);
-                   }});
+    if (!is_raw || !is_raw_option(each.letter, each.name))
+      all.push_back(refusing(each.letter, each.name, each.has_value, each.reason));
   }
+  if (is_raw) std::ranges::for_each(raw_rows(), add);
   const auto stop = [&reason](NoTest why) {
     return [&reason, why](const char*) {
       reason = why;
@@ -296,6 +266,9 @@ void print_row(char letter, const char* name, const char* value, const char* hel
 
 void print_options() {
   for (const Row& each : kRows) print_row(each.letter, each.name, each.value, each.help);
+  std::printf("\nOptions of raw Ethernet tests:\n");
+  for (const Row& each : raw_rows()) print_row(each.letter, each.name, each.value, each.help);
+  std::printf("\nOther options:\n");
   print_row('h', "help", nullptr, "Show this help");
   print_row('V', "version", nullptr, "Show the version of the protocol between the two ends");
 }

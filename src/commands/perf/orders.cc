@@ -95,7 +95,7 @@ Parameters parameters_of(const json& order, const Parameters& own) {
   Parameters ordered = own;
   try {
     const Test* const test = find_test(order.at("test").get<std::string>());
-    if (test == nullptr) throw std::runtime_error("malformed order: unknown test");
+    if (test == nullptr || test->is_raw) throw std::runtime_error("malformed order: unknown test");
     ordered.test = *test;
     read_settings(order, ordered);
   } catch (const json::exception& wrong) {

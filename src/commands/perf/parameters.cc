@@ -17,6 +17,9 @@ constexpr std::array kTests{
     Test{"ib_read_bw", Verb::kRead, Measure::kBandwidth},
     Test{"ib_atomic_lat", Verb::kAtomic, Measure::kLatency},
     Test{"ib_atomic_bw", Verb::kAtomic, Measure::kBandwidth},
+    Test{"raw_ethernet_bw", Verb::kSend, Measure::kBandwidth, true},
+    Test{"raw_ethernet_lat", Verb::kSend, Measure::kLatency, true},
+    Test{"raw_ethernet_burst_lat", Verb::kSend, Measure::kBurstLatency, true},
 };
 
 constexpr std::uint64_t kLargestSize = 8 << 20;  // of --all
@@ -49,10 +52,15 @@ Parameters::Parameters(const Test& chosen)
            : is_latency()               ? 2
                                         : 65536),
       iterations(chosen.verb == Verb::kWrite && !is_latency() ? 5000 : 1000),
-      send_depth(is_latency() ? 1 : kDefaultDepth),
-      receive_depth(chosen.verb == Verb::kSend ? kReceives : 1) {}
+      send_depth(chosen.measure == Measure::kLatency ? 1 : kDefaultDepth),
+      receive_depth(chosen.verb == Verb::kSend ? kReceives : 1) {
+  if (!chosen.is_raw) return;
+  raw.emplace();
+  transport = verbena::transport::raw_packet;
+}
 
 void Parameters::settle() {
+  if (raw) settle_raw(*this);
   require(transport == verbena::rc || is(Verb::kSend) || (transport == verbena::uc && is(Verb::kWrite)),
           "-c: UC has SEND and WRITE, UD has only SEND");
   require(!is(Verb::kAtomic) || (size == kAtomicSize && extent != Extent::kAllSizes),
@@ -65,13 +73,15 @@ void Parameters::settle() {
           "-r: a shared queue needs a receive for each queue pair");
   require(!sleeps || !is(Verb::kWrite), "-e: the target of a WRITE has no events");
   require(!uses_cm || transport != verbena::uc, "-R: librdmacm connects RC and UD");
-  require(!type_of_service || uses_cm, "-T: only with -R");
+  require(!type_of_service || uses_cm || raw, "-T: only with -R");
   require(extent != Extent::kForever || !is_latency(), "--run_infinitely: only for bandwidth tests");
   require(extent != Extent::kForever || !(is_bidirectional && is(Verb::kSend)),
           "--run_infinitely: not for SEND in both directions");
-  require(rate_limit == 0 || (!is_latency() && !is(Verb::kAtomic) && !(is_bidirectional && is(Verb::kSend))),
+  require(rate_limit == 0 || is_burst_latency() ||
+              (!is_latency() && !is(Verb::kAtomic) && !(is_bidirectional && is(Verb::kSend))),
           "--rate_limit: only for SEND, WRITE and READ bandwidth, in one direction");
-  require(latency_gap == 0 || is_latency(), "--latency_gap: only for latency tests");
+  require(latency_gap == 0 || (is_latency() && !is_burst_latency()),
+          "--latency_gap: only for latency tests of one message at a time");
 
   require(!verifies || (transport == verbena::rc && !uses_srq),
           "--verify: only over RC, without a shared receive queue");
@@ -93,7 +103,8 @@ void Parameters::settle() {
     };
     send_depth = limit(send_depth);
     if (is(Verb::kSend)) {
-      if (transport != verbena::rc && receive_depth == kReceives) receive_depth = kMaxUnreliableReceives;
+      if ((transport == verbena::uc || is_datagram()) && receive_depth == kReceives)
+        receive_depth = kMaxUnreliableReceives;
       receive_depth = limit(receive_depth);
     }
     require(iterations % list_length == 0, "-n: not a multiple of the list's length");
@@ -133,7 +144,16 @@ const char* name_of(Verb verb) {
 }
 
 const char* name_of(verbena::transport transport) {
-  return transport == verbena::rc ? "RC" : transport == verbena::uc ? "UC" : "UD";
+  switch (transport) {
+    case verbena::rc:
+      return "RC";
+    case verbena::uc:
+      return "UC";
+    case verbena::ud:
+      return "UD";
+    default:
+      return "RawEth";
+  }
 }
 
 }  // namespace verbena::perf

@@ -10,19 +10,22 @@
 
 #include <verbena/verbs.hpp>
 
+#include "commands/perf/raw_settings.h"
 #include "commands/perf/sweep.h"
 
 // The settings of a test: what the command line asks for, and what follows from it.
 namespace verbena::perf {
 
 enum class Verb : std::uint8_t { kSend, kWrite, kRead, kAtomic };
-enum class Measure : std::uint8_t { kLatency, kBandwidth };
+// kBurstLatency: latency while bursts of messages are under way.
+enum class Measure : std::uint8_t { kLatency, kBandwidth, kBurstLatency };
 
 // A test of perftest, which is chosen by its name.
 struct Test {
   const char* name;
   Verb verb;
   Measure measure;
+  bool is_raw = false;  // sends raw Ethernet frames
 };
 std::span<const Test> all_tests();
 // Returns the test with this name, or nullptr.
@@ -114,14 +117,16 @@ struct Parameters {
   bool verifies = false;
   bool is_quiet = false;  // the caller shows the figures
   std::optional<Sweep> sweep;
+  std::optional<RawSettings> raw;  // iff test.is_raw
   bool plots = false;
   std::string plot_file;  // empty: standard output
 
-  bool is_client() const { return !server.empty(); }
+  bool is_client() const { return raw ? raw->is_client.value_or(false) : !server.empty(); }
   // Whether this end begins: it sends the first message, or all of them.
   bool initiates() const { return is_client() != is_reversed; }
   bool is(Verb verb) const { return test.verb == verb; }
-  bool is_latency() const { return test.measure == Measure::kLatency; }
+  bool is_latency() const { return test.measure != Measure::kBandwidth; }
+  bool is_burst_latency() const { return test.measure == Measure::kBurstLatency; }
   bool is_timed() const { return duration.count() != 0; }
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
@@ -132,6 +137,8 @@ struct Parameters {
   bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }
+  // The bytes of a message that the adapter adds to those that are posted.
+  std::uint32_t added_bytes() const { return raw ? kFrameCheckBytes : 0; }
 
   // Derives the settings that depend on others. Throws std::invalid_argument if they contradict each other.
   void settle();

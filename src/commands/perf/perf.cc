@@ -32,6 +32,7 @@ void print_help(const std::string& program) {
       "       verbena perf suite [PEER]               run all tests for a minute, and write a page about it\n"
       "\n"
       "Measures latency or bandwidth between two ends. Each may be perftest's program of the same name.\n"
+      "The ends of raw_ethernet_* do not connect: they have --server or --client instead of SERVER.\n"
       "\nTests:\n",
       program.c_str(), program.c_str());
   for (const Test& each : all_tests()) std::printf("  %s\n", each.name);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "commands/perf/details.h"
+#include "commands/rdma_core/common/output.h"
 
 namespace verbena::perf {
 namespace {
@@ -55,17 +56,17 @@ void Report::waiting() const {
   std::fflush(stdout);
 }
 
-void Report::settings(const Device& device, ibv_mtu mtu, std::uint32_t inline_size) const {
+void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size) const {
   if (!is_full()) return;
   const Parameters& p = parameters_;
   std::printf("%s                    %s ", kLine, name_of(p.test.verb));
   if (p.is(Verb::kAtomic)) std::printf("%s ", p.compares ? "CMP_AND_SWAP" : "FETCH_AND_ADD");
   if (p.is_latency()) {
-    std::printf("Latency ");
+    std::printf("%s", p.is_burst_latency() ? "" : "Latency ");
   } else {
     std::printf("%s%sBW ", p.is_bidirectional ? "Bidirectional " : "", p.list_length > 1 ? "Post List " : "");
   }
-  std::printf("Test\n");
+  std::printf("%sTest\n", p.raw && p.raw->forwards ? "forwarding " : "");
   const std::string name = device.context.name();
   if (p.sleeps) std::printf(" Test with events. Using %s_comp0\n", name.c_str());
   std::printf(" Dual-port       : OFF\t\tDevice         : %s\n", name.c_str());
@@ -73,12 +74,13 @@ void Report::settings(const Device& device, ibv_mtu mtu, std::uint32_t inline_si
               name_of_transport(device.context));
   std::printf(" Connection type : %s\t\tUsing SRQ      : %s\n", name_of(p.transport), on_off(p.uses_srq));
   std::printf(" PCIe relax order: OFF\n ibv_wr* API     : OFF\n");
-  if (p.is_client() || p.is_bidirectional) std::printf(" TX depth        : %u\n", p.send_depth);
+  const bool does_both = p.is_bidirectional || (p.raw && p.is_latency());
+  if (p.is_client() || does_both) std::printf(" TX depth        : %u\n", p.send_depth);
   if (p.list_length > 1) std::printf(" Post List       : %u\n", p.list_length);
-  if (p.is(Verb::kSend) && (!p.is_client() || p.is_bidirectional))
+  if (p.is(Verb::kSend) && (!p.is_client() || does_both))
     std::printf(" RX depth        : %u\n", p.receive_depth);
   if (!p.is_latency()) std::printf(" CQ Moderation   : %u\n", p.moderation);
-  std::printf(" Mtu             : %u[B]\n Link type       : %s\n", bytes_of(mtu), name_of_link(device.port));
+  std::printf(" Mtu             : %u[B]\n Link type       : %s\n", mtu, name_of_link(device.port));
   std::printf(" GID index       : %u\n", device.gid.gid_index);
   if (p.is(Verb::kSend) || p.is(Verb::kWrite)) {
     std::printf(" Max inline data : %u[B]\n", inline_size);
@@ -185,6 +187,14 @@ void Report::row(const BandwidthFigures& figures, const ProcessorUse& processor)
   }
   end_row(processor);
   if (parameters_.shows_details) print_details(figures);
+}
+
+bool Report::check_limits(const BandwidthFigures& figures) const {
+  const bool is_slow = figures.average < parameters_.least_bandwidth;
+  const bool has_few = figures.rate < parameters_.least_rate;
+  if (is_slow) rdma_core::complain("Error: BW result is below bw limit");
+  if (has_few) rdma_core::complain("Error: Msg rate  is below msg_rate limit");
+  return !is_slow && !has_few;
 }
 
 void Report::directions(const BandwidthFigures& own, const BandwidthFigures& peer,

@@ -38,7 +38,8 @@ class Report {
   explicit Report(const Parameters& parameters) : parameters_(parameters) {}
 
   void waiting() const;
-  void settings(const Device& device, ibv_mtu mtu, std::uint32_t inline_size) const;
+  // `mtu`: in bytes.
+  void settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size) const;
   void address(const Keys& keys, bool is_local) const;
   void heading() const;
   void row(const LatencyFigures& figures, const ProcessorUse& processor) const;
@@ -47,6 +48,8 @@ class Report {
   void directions(const BandwidthFigures& own, const BandwidthFigures& peer,
                   const ProcessorUse& processor) const;
   void line() const;
+  // Returns whether the figures are within the limits of -w and -y, and complains if they are not.
+  bool check_limits(const BandwidthFigures& figures) const;
 
  private:
   bool is_full() const { return parameters_.shows_tables(); }

@@ -17,7 +17,7 @@ class Requests {
  public:
   Requests(const Endpoint& endpoint, const Parameters& parameters, std::uint64_t size)
       : endpoint_(endpoint),
-        size_(size),
+        size_(size - parameters.added_bytes()),
         length_(endpoint.layout().length(size)),
         step_(endpoint.layout().step(size)),
         is_inline_(endpoint.inlines(size) && (parameters.is(Verb::kSend) || parameters.is(Verb::kWrite))),

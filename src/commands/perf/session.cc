@@ -99,7 +99,7 @@ class Session {
   }
 
   void exchange_keys(ibv_mtu mtu) {
-    report_.settings(device_, mtu, device_.inline_size);
+    report_.settings(device_, bytes_of(mtu), device_.inline_size);
     if (parameters_.is_latency() && !parameters_.is(Verb::kSend)) exchange_->keys(endpoint_->keys(0));
     std::vector<Keys> peers;
     for (std::size_t i = 0; i < endpoint_->count(); ++i) peers.push_back(exchange_->keys(endpoint_->keys(i)));
@@ -236,14 +236,7 @@ class Session {
   void show(const BandwidthFigures& figures) {
     report_.row(figures, processor_);
     json_.add(figures);
-    if (figures.average < parameters_.least_bandwidth) {
-      rdma_core::complain("Error: BW result is below bw limit");
-      is_good_ = false;
-    }
-    if (figures.rate < parameters_.least_rate) {
-      rdma_core::complain("Error: Msg rate  is below msg_rate limit");
-      is_good_ = false;
-    }
+    if (!report_.check_limits(figures)) is_good_ = false;
   }
 
   Parameters parameters_;

@@ -40,6 +40,18 @@ TEST(PerfFigures, LatencyOfReadsIsTheWholeTime) {
   EXPECT_DOUBLE_EQ(figures.per_second, 100000);
 }
 
+TEST(PerfFigures, LatencyOfBurstsIsHalfTheTimeToTheAnswer) {
+  Parameters parameters(test_named("raw_ethernet_burst_lat"));
+  parameters.iterations = 10;
+  LatencyTimes times;
+  times.posted = {0, 10, 20, 30, 40};
+  times.completed = {20, 50, 80, 330, 540};
+  const LatencyFigures figures = latency_figures(times, parameters, 64, 10);
+  EXPECT_EQ(figures.samples, (std::vector<double>{1, 2, 3, 15, 25}));
+  EXPECT_DOUBLE_EQ(figures.average, 2);
+  EXPECT_EQ(figures.iterations, 10U);
+}
+
 TEST(PerfFigures, BandwidthCountsBytesPerSecond) {
   Parameters parameters(test_named("ib_write_bw"));
   BandwidthTimes times;

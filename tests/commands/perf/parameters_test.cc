@@ -76,6 +76,138 @@ TEST(PerfParameters, ThatContradictEachOtherAreRefused) {
   EXPECT_THROW(parsed("ib_send_lat", {"-q", "2"}), std::invalid_argument);
 }
 
+const std::vector<std::string> kRawServer{"--server", "-B", "02:00:00:00:00:01"};
+const std::vector<std::string> kRawClient{"--client", "-B", "02:00:00:00:00:02", "-E", "02:00:00:00:00:01"};
+
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(RawParameters, SayWhichSideThisEndIs) {
+  const Parameters server = parsed("raw_ethernet_bw", kRawServer);
+  EXPECT_TRUE(!server.is_client() && !server.sends() && server.receives());
+  EXPECT_EQ(server.receive_depth, 512U);
+  const Parameters client = parsed("raw_ethernet_bw", kRawClient);
+  EXPECT_TRUE(client.is_client() && client.sends() && !client.receives());
+  EXPECT_FALSE(parsed("raw_ethernet_bw", joined(kRawClient, {"--reversed"})).is_client());
+}
+
+TEST(RawParameters, OfLatencyTestsSendAndReceiveAtBothEnds) {
+  for (const char* test : {"raw_ethernet_lat", "raw_ethernet_burst_lat"}) {
+    const Parameters server = parsed(test, joined(kRawServer, {"-E", "02:00:00:00:00:02"}));
+    EXPECT_TRUE(server.sends() && server.receives()) << test;
+    EXPECT_THROW(parsed(test, kRawServer), std::invalid_argument) << "no destination of answers";
+  }
+  EXPECT_EQ(parsed("raw_ethernet_lat", kRawClient).send_depth, 1U);
+  EXPECT_EQ(parsed("raw_ethernet_burst_lat", kRawClient).send_depth, 128U);
+}
+
+TEST(RawParameters, OfBurstsNeedAnswers) {
+  EXPECT_EQ(parsed("raw_ethernet_burst_lat", joined(kRawClient, {"--reply_every", "200"})).raw->reply_every,
+            200U);
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--reply_every", "201"}, {"-D", "2"}, {"-e"}, {"--latency_gap", "5"}}) {
+    EXPECT_THROW(parsed("raw_ethernet_burst_lat", joined(kRawClient, words)), std::invalid_argument)
+        << words.front();
+  }
+  EXPECT_THROW(parsed("raw_ethernet_lat", joined(kRawClient, {"--reply_every", "2"})), std::invalid_argument);
+}
+
+TEST(RawParameters, LetTheAdapterPaceInKilobits) {
+  const std::vector<std::string> pacing{"--rate_limit_type=PP", "--rate_limit=2", "--rate_units=M"};
+  const Parameters paced = parsed("raw_ethernet_bw", joined(kRawClient, pacing));
+  EXPECT_EQ(paced.raw->pacing, 16384U);
+  EXPECT_EQ(paced.rate_limit, 0) << "the program does not limit the rate, too";
+  EXPECT_THROW(parsed("raw_ethernet_bw", joined(kRawClient, {"--rate_limit_type=PP", "--rate_limit=2"})),
+               std::invalid_argument);
+  EXPECT_THROW(parsed("ib_send_bw", {"--rate_limit_type=PP"}), std::invalid_argument);
+}
+
+TEST(RawParameters, LetAForwarderSendAsManyFramesAsItReceives) {
+  const Parameters forwarder = parsed("raw_ethernet_bw", joined(kRawServer, {"-v", "-r", "64"}));
+  EXPECT_TRUE(forwarder.sends() && forwarder.receives());
+  EXPECT_EQ(forwarder.send_depth, 64U);
+  EXPECT_EQ(forwarder.moderation, 1U);
+  EXPECT_THROW(parsed("raw_ethernet_bw", joined(kRawServer, {"-v", "-e"})), std::invalid_argument);
+  EXPECT_THROW(parsed("raw_ethernet_lat", joined(kRawClient, {"-v"})), std::invalid_argument);
+}
+
+TEST(RawParameters, GiveTheFramesOfBothEndsTheSameFields) {
+  const std::vector<std::string> headers{"-J", "10.9.0.1", "-j", "10.9.0.2", "-K", "4000", "-k", "4001"};
+  const Parameters client = parsed("raw_ethernet_bw", joined(kRawClient, headers));
+  const Parameters server = parsed("raw_ethernet_bw", joined(kRawServer, headers));
+  const FrameFields sent = sent_frame(client, 0), expected = received_frame(server, 0);
+  EXPECT_EQ(sent.source, (MacAddress{2, 0, 0, 0, 0, 2}));
+  EXPECT_EQ(sent.destination, (MacAddress{2, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(sent.destination, expected.destination);
+  EXPECT_EQ(text_of(sent.ip->source), "10.9.0.2");
+  EXPECT_EQ(sent.ip->source, expected.ip->source);
+  EXPECT_EQ(sent.ports->destination, 4000);
+  EXPECT_EQ(expected.ports->destination, 4000);
+}
+
+TEST(RawParameters, TakeTheOtherNamesOfAddressesAndPorts) {
+  const Parameters client =
+      parsed("raw_ethernet_bw", {"--client", "--local_mac", "02:00:00:00:00:02", "--remote_mac",
+                                 "02:00:00:00:00:01", "--local_ip", "10.9.0.2", "--remote_ip", "10.9.0.1",
+                                 "--local_port", "4001", "--remote_port", "4000"});
+  const FrameFields sent = sent_frame(client, 0);
+  EXPECT_EQ(text_of(sent.ip->destination), "10.9.0.1");
+  EXPECT_EQ(sent.ports->source, 4001);
+}
+
+TEST(RawParameters, LetEachFlowHaveItsOwnPorts) {
+  const Parameters client =
+      parsed("raw_ethernet_bw", joined(kRawClient, {"-J", "10.9.0.1", "-j", "10.9.0.2", "-K", "4000", "-k",
+                                                    "5000", "--flows", "3", "--flows_burst", "2"}));
+  EXPECT_EQ(client.raw->frames(), 6U);
+  EXPECT_EQ(sent_frame(client, 1).ports->destination, 4000);
+  EXPECT_EQ(sent_frame(client, 2).ports->destination, 4001);
+  EXPECT_EQ(sent_frame(client, 5).ports->source, 5002);
+  EXPECT_EQ(sent_frame(client, 6).ports->destination, 4000);
+}
+
+TEST(RawParameters, VaryThePriorityOfVlanTags) {
+  const Parameters client = parsed("raw_ethernet_bw", joined(kRawClient, {"--vlan_pcp", "8"}));
+  EXPECT_EQ(client.raw->frames(), 8U);
+  EXPECT_EQ(sent_frame(client, 3).vlan_priority, 3);
+  EXPECT_EQ(sent_frame(parsed("raw_ethernet_bw", joined(kRawClient, {"--vlan_en"})), 3).vlan_priority, 1);
+}
+
+TEST(RawParameters, SendToTheMulticastAddressOfTheGroup) {
+  const Parameters client =
+      parsed("raw_ethernet_bw", {"--client", "-B", "02:00:00:00:00:02", "-J", "239.129.2.3", "--raw_mcast"});
+  EXPECT_EQ(sent_frame(client, 0).destination, (MacAddress{0x01, 0x00, 0x5e, 0x01, 2, 3}));
+}
+
+TEST(RawParameters, ThatContradictEachOtherAreRefused) {
+  EXPECT_THROW(parsed("raw_ethernet_bw", {"-B", "02:00:00:00:00:02"}), std::invalid_argument) << "no side";
+  EXPECT_THROW(parsed("raw_ethernet_bw", {"--server"}), std::invalid_argument) << "no MAC address";
+  EXPECT_THROW(parsed("raw_ethernet_bw", {"--client", "-B", "02:00:00:00:00:02"}), std::invalid_argument)
+      << "no destination";
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"-K", "4000"},
+                                             {"-K", "4000", "-k", "4001"},
+                                             {"--tcp"},
+                                             {"-J", "10.9.0"},
+                                             {"--raw_ipv6", "-J", "10.9.0.1"},
+                                             {"--flows", "2"},
+                                             {"--flow_label", "1"},
+                                             {"-c", "UC"},
+                                             {"-R"},
+                                             {"-a"},
+                                             {"-x", "1"},
+                                             {"-G"},
+                                             {"--verify"},
+                                             {"--sweep=sizes"},
+                                             {"--vlan_pcp", "9"}}) {
+    EXPECT_THROW(parsed("raw_ethernet_bw", joined(kRawClient, words)), std::invalid_argument)
+        << words.front();
+  }
+  EXPECT_THROW(parsed("ib_send_bw", {"-L", "3"}), std::invalid_argument);
+}
+
 TEST(PerfLayout, LetsSmallMessagesCycleThroughABuffer) {
   const Layout layout{4096, 64};
   EXPECT_EQ(layout.step(1), 64U);

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
+
+// The Ethernet frames of the tests for raw Ethernet: their headers, field by field and as bytes.
+namespace verbena::perf {
+
+using MacAddress = std::array<std::uint8_t, 6>;
+
+// An address of IPv4 or IPv6. An IPv4 address is the first four bytes.
+struct IpAddress {
+  std::array<std::uint8_t, 16> bytes{};
+  bool is_ipv6 = false;
+
+  friend bool operator==(const IpAddress&, const IpAddress&) = default;
+};
+
+// The text forms of addresses. The functions that read return nullopt for other words.
+std::optional<MacAddress> read_mac(const std::string& word);
+std::optional<IpAddress> read_ip(const std::string& word, bool is_ipv6);
+std::string text_of(const MacAddress& address);
+std::string text_of(const IpAddress& address);
+
+// The fields of an IP header. The addresses are of the same version.
+struct IpFields {
+  IpAddress source{};
+  IpAddress destination{};
+  std::uint8_t hop_limit = 64;
+  std::optional<std::uint8_t> traffic_class{};  // TOS of IPv4; nullopt: 0, and a flow rule matches any
+  std::uint32_t flow_label = 0;                 // IPv6 only; 0: none, and a flow rule matches any
+};
+
+// The ports of a UDP or TCP header.
+struct PortFields {
+  std::uint16_t source = 0;
+  std::uint16_t destination = 0;
+  bool is_tcp = false;
+};
+
+// The header fields of a frame.
+struct FrameFields {
+  MacAddress source{};
+  MacAddress destination{};
+  std::optional<std::uint8_t> vlan_priority{};  // the frame has a VLAN tag with this priority
+  // nullopt: that of the IP header. A frame without one has its payload's length there (IEEE 802.3, 3.2.6).
+  std::optional<std::uint16_t> ether_type{};
+  std::optional<IpFields> ip{};
+  std::optional<PortFields> ports{};  // REQUIRES: ip
+};
+
+// Returns the fields of the frames that answer these.
+FrameFields reversed(const FrameFields& fields);
+
+// The number of bytes of all headers.
+std::size_t header_bytes(const FrameFields& fields);
+
+// Writes the headers into a frame, with checksums of all that follows them. The frame ends before its frame
+// check sequence, which the adapter adds. REQUIRES: the frame has room for the headers
+void write_headers(Bytes frame, const FrameFields& fields);
+
+}  // namespace verbena::perf
