@@ -189,7 +189,7 @@ TEST_F(ChannelRequestsTest, AUserThatPausesIsToldOfAnEndAfterwards) {
   const uint32_t slot = take_slot(attacker_, kAttacker);
   join(attacker_, slot, victim_, take_slot(victim_, kVictim));
   each_ = UserTurns::kSlow;
-  while (loop_.try_for(kVictim, [] {})) {
+  while (loop_.try_send_to(kVictim, [] {})) {
   }
   each_ = {};
   return_slot(attacker_, slot);
