@@ -79,7 +79,7 @@ _verbena_own() {
 }
 
 _verbena_own_options() {
-  verbena "$1" --help 2>/dev/null | sed -n '/^Options:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z0-9_-]*\).*/\2/p'
+  verbena "$1" --help 2>/dev/null | sed -n '/[Oo]ptions.*:$/,/^$/s/^ *\(-.*, \)\{0,1\}\(--[a-zA-Z0-9_-]*\).*/\2/p'
 }
 
 _verbena_words() {  # prints the words that may follow the given ones, one per line
