@@ -294,7 +294,7 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   LeasedSlot slot = leased(kSlot + 1);
   slot.lessee.uid = kSleeper;
   processes.slot_changed(slot.index, slot);
-  while (loop.try_for(kSleeper, [] {})) {
+  while (loop.try_send_to(kSleeper, [] {})) {
   }
   each = {};
   send_from(loopback(), 205, roce::Operation::kSendOnly, roce::Qpn::in_slot(slot.index, 7));
