@@ -359,22 +359,15 @@ class listener {
   std::uint16_t port() const { return be16toh(rdma_get_src_port(core_->id.get())); }
 
  private:
-  static constexpr int kBacklog = 1024;
-
   struct core final : detail::cm_handler {
     core(loop& where, std::string_view address, const connection_options& wanted)
         : io(where), options(wanted), id(where.service<detail::cm_service>(), *this) {
-      const detail::addresses found = detail::look_up(address, true);
-      if (rdma_bind_addr(id.get(), found->ai_addr) != 0 || rdma_listen(id.get(), kBacklog) != 0)
-        throw exception(error("listen at", errno, address,
-                              errno == EADDRINUSE || errno == EADDRNOTAVAIL
-                                  ? "the port is in use, or no adapter has this address"
-                                  : nullptr));
+      detail::listen_at(id, address, "listen at");
     }
     ~core() override { *is_there = false; }
 
     const pd& domain() {
-      ibv_context* const device = id->verbs != nullptr ? id->verbs : detail::only_device();
+      ibv_context* const device = detail::device_of(id);
       if (device == nullptr)
         throw exception(
             error("share memory of a listener", EADDRNOTAVAIL, {}, "listen at an adapter's address"));

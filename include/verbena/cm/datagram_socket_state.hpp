@@ -104,15 +104,9 @@ class datagram_socket_state final : public datagram_state {
  public:
   datagram_socket_state(loop& io, std::string_view where, const datagram_options& options)
       : datagram_state(io, options) {
-    const addresses found = look_up(where, true);
     id_ = cm_identifier(service(), *this, RDMA_PS_UDP);
-    if (rdma_bind_addr(id_.get(), found->ai_addr) != 0 || rdma_listen(id_.get(), kBacklog) != 0)
-      throw exception(error("receive datagrams at", errno, where,
-                            errno == EADDRINUSE || errno == EADDRNOTAVAIL
-                                ? "the port is in use, or no adapter has this address"
-                                : nullptr));
-    // Addresses of the loopback interface, or for all interfaces, belong to no device.
-    ibv_context* const device = id_->verbs != nullptr ? id_->verbs : only_device();
+    listen_at(id_, where, "receive datagrams at");
+    ibv_context* const device = device_of(id_);
     if (device == nullptr)
       throw exception(error("receive datagrams at", EADDRNOTAVAIL, where, "it is no adapter's address"));
     if (id_->verbs != nullptr) port_ = id_->port_num;
@@ -143,10 +137,10 @@ class datagram_socket_state final : public datagram_state {
   std::uint16_t port() const { return be16toh(rdma_get_src_port(id_.get())); }
   // Begins to look for a peer, from this socket's address.
   std::unique_ptr<datagram_lookup> look_for(const std::string& where) {
-    sockaddr_storage own{};
-    const sockaddr* const bound = rdma_get_local_addr(id_.get());
     if (id_->verbs == nullptr)
       return std::make_unique<datagram_lookup>(io_, nullptr, where, options_.deadline);
+    sockaddr_storage own{};
+    const sockaddr* const bound = rdma_get_local_addr(id_.get());
     // The port is at the same place in both kinds of addresses. Another identifier cannot have ours.
     std::memcpy(&own, bound, bound->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
     reinterpret_cast<sockaddr_in*>(&own)->sin_port = 0;
@@ -172,7 +166,6 @@ class datagram_socket_state final : public datagram_state {
   }
 
  private:
-  static constexpr int kBacklog = 1024;
   static constexpr std::size_t kMaxSenders = 1024;
   using addresses_key = std::array<std::byte, 2 * sizeof(ibv_gid)>;
 

@@ -102,11 +102,7 @@ class datagram_state : public cm_handler {
   void end() {
     if (std::exchange(has_ended_, true)) return;
     on_end();
-    if (pair_ != nullptr) {
-      ibv_qp_attr wanted{};
-      wanted.qp_state = IBV_QPS_ERR;
-      ibv_modify_qp(pair_, &wanted, IBV_QP_STATE);
-    }
+    if (pair_ != nullptr) end_requests(pair_);
     io_.wake_all(waiting);
   }
   // The program has no handle any more.

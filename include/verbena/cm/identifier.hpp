@@ -126,6 +126,13 @@ class cm_service final : public event_source {
   unsigned turns_ = 0;
 };
 
+// Takes a queue pair to the error state: all its requests complete.
+inline void end_requests(ibv_qp* pair) {
+  ibv_qp_attr wanted{};
+  wanted.qp_state = IBV_QPS_ERR;
+  ibv_modify_qp(pair, &wanted, IBV_QP_STATE);
+}
+
 // An identifier. Its destruction waits until the other threads of the process have acknowledged its events;
 // those of the loop are acknowledged already.
 class cm_identifier {
@@ -152,10 +159,7 @@ class cm_identifier {
 
   // Takes the queue pair, if there is one, to the error state: all its requests complete.
   void end_requests() const {
-    if (id_ == nullptr || id_->qp == nullptr) return;
-    ibv_qp_attr wanted{};
-    wanted.qp_state = IBV_QPS_ERR;
-    ibv_modify_qp(id_->qp, &wanted, IBV_QP_STATE);
+    if (id_ != nullptr && id_->qp != nullptr) detail::end_requests(id_->qp);
   }
 
   rdma_cm_id* get() const { return id_; }
@@ -173,6 +177,12 @@ inline ibv_context* only_device() {
   ibv_context* const first = all[0];
   rdma_free_devices(all);
   return number == 1 ? first : nullptr;
+}
+
+// Returns the device of an identifier. Addresses of the loopback interface, or for all interfaces, belong to
+// none: then returns the only device, or nullptr.
+inline ibv_context* device_of(const cm_identifier& id) {
+  return id->verbs != nullptr ? id->verbs : only_device();
 }
 
 // ---- names
@@ -200,6 +210,17 @@ inline addresses look_up(std::string_view where, bool passive) {
     throw exception(
         error("look up", failed == EAI_SYSTEM ? errno : EADDRNOTAVAIL, where, ::gai_strerror(failed)));
   return addresses(found);
+}
+
+// Listens at an address, as look_up() reads it. `tried`: the beginning of the exception's sentence.
+inline void listen_at(const cm_identifier& id, std::string_view where, const char* tried) {
+  constexpr int kBacklog = 1024;
+  const addresses found = look_up(where, true);
+  if (rdma_bind_addr(id.get(), found->ai_addr) == 0 && rdma_listen(id.get(), kBacklog) == 0) return;
+  throw exception(error(tried, errno, where,
+                        errno == EADDRINUSE || errno == EADDRNOTAVAIL
+                            ? "the port is in use, or no adapter has this address"
+                            : nullptr));
 }
 
 }  // namespace verbena::detail
