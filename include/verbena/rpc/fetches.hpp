@@ -24,14 +24,16 @@ class byte_budget {
   std::size_t used_ = 0;
 };
 
-class fetch_line;
-
-// The memory of a server, or of a client, and the lines whose first READ waits for it.
-struct fetch_memory {
-  explicit fetch_memory(std::size_t limit) : budget(limit) {}
+// Memory that several lines share, and those of them that wait for it.
+template <class Line>
+struct shared_memory {
+  explicit shared_memory(std::size_t limit) : budget(limit) {}
   byte_budget budget;
-  verbena::detail::list<fetch_line> waiting;
+  verbena::detail::list<Line> waiting;
 };
+
+class fetch_line;
+using fetch_memory = shared_memory<fetch_line>;
 
 // The READs of one connection that wait for their turn.
 class fetch_line : public verbena::detail::list_node {

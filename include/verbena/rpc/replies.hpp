@@ -6,19 +6,13 @@
 #include <verbena/cm.hpp>
 #include <verbena/rpc/fetches.hpp>
 
-// Limits the memory of large replies that clients have not fetched. A method runs when its client has room:
-// nobody knows the length of a reply before. So replies may exceed the limit by those of the methods that
-// were running when it was reached.
+// Limits the memory of large replies that clients have not fetched. A method waits until its client has room.
+// The length of its reply is known only when it ends. So methods that run at the same time may exceed the
+// limit together.
 namespace verbena::rpc::detail {
 
 class reply_line;
-
-// The replies of all clients of a server, and the lines that wait.
-struct reply_memory {
-  explicit reply_memory(std::size_t limit) : budget(limit) {}
-  byte_budget budget;
-  verbena::detail::list<reply_line> waiting;
-};
+using reply_memory = shared_memory<reply_line>;
 
 // The replies of one client, and the calls that wait until some are fetched.
 class reply_line : public verbena::detail::list_node {
