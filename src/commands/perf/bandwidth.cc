@@ -19,8 +19,6 @@
 namespace verbena::perf {
 namespace {
 
-constexpr std::size_t kBatch = 16;  // completions per poll, as in perftest
-
 // `Make` returns the request with a number of a queue pair.
 template <class Make>
 class BandwidthRun {

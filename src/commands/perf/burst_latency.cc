@@ -16,8 +16,6 @@
 namespace verbena::perf {
 namespace {
 
-constexpr std::size_t kBatch = 16;  // completions per poll, as in perftest
-
 class BurstRun {
  public:
   BurstRun(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size)

@@ -7,6 +7,8 @@
 
 namespace verbena::perf {
 
+inline constexpr std::size_t kBatch = 16;  // completions per poll of a bandwidth test, as in perftest
+
 // Calls `take` with each completion that a poll finds, and returns their number. Throws verbena::exception if
 // a request has failed.
 template <std::size_t N, class Take>

@@ -17,8 +17,6 @@
 namespace verbena::perf {
 namespace {
 
-constexpr std::size_t kBatch = 16;
-
 class ForwardRun {
  public:
   ForwardRun(Endpoint& endpoint, const Parameters& parameters)

@@ -167,10 +167,6 @@ class RawSession {
   }
 
   double speed() const { return clock_.ticks_per_microsecond(); }
-  // Microseconds per message.
-  double processor_time_of(std::uint64_t messages) const {
-    return processor_.microseconds_of_this_process() / static_cast<double>(messages);
-  }
 
   void run_latency() {
     const auto measure = parameters_.is_burst_latency() ? measure_burst_latency : measure_latency;
@@ -179,7 +175,7 @@ class RawSession {
     processor_.stop();
     if (parameters_.is_burst_latency() && !parameters_.initiates()) return;
     LatencyFigures figures = latency_figures(times, parameters_, parameters_.size, speed());
-    figures.processor_time = processor_time_of(figures.iterations);
+    figures.processor_time = processor_.time_of_each(figures.iterations);
     report_.row(figures, processor_);
     json_.add(figures);
   }
@@ -191,7 +187,7 @@ class RawSession {
                                      : measure_bandwidth(endpoint_, parameters_, parameters_.size);
     processor_.stop();
     BandwidthFigures figures = bandwidth_figures(times, parameters_, parameters_.size, speed());
-    figures.processor_time = processor_time_of(figures.iterations);
+    figures.processor_time = processor_.time_of_each(figures.iterations);
     report_.row(figures, processor_);
     json_.add(figures);
     is_good_ = report_.check_limits(figures);

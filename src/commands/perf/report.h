@@ -20,7 +20,10 @@ class ProcessorUse {
   void start() { began_ = now(); }
   void stop() { ended_ = now(); }
   double percent() const;
-  double microseconds_of_this_process() const { return (ended_.own - began_.own) * 1e6; }
+  // Processor time of this process, in microseconds for each of so many messages.
+  double time_of_each(std::uint64_t messages) const {
+    return (ended_.own - began_.own) * 1e6 / static_cast<double>(messages);
+  }
 
  private:
   struct Times {

@@ -121,10 +121,6 @@ class Session {
   }
 
   double speed() const { return clock_.ticks_per_microsecond(); }
-  // Microseconds per message.
-  double processor_time_of(std::uint64_t messages) const {
-    return processor_.microseconds_of_this_process() / static_cast<double>(messages);
-  }
 
   // ---- latency
 
@@ -148,7 +144,7 @@ class Session {
       check_fetched(*endpoint_, parameters_, size);
       if (goes_both_ways) check_target(*endpoint_, parameters_, size);
       LatencyFigures figures = latency_figures(times, parameters_, size, speed());
-      figures.processor_time = processor_time_of(figures.iterations);
+      figures.processor_time = processor_.time_of_each(figures.iterations);
       report_.row(figures, processor_);
       json_.add(figures);
     }
@@ -221,7 +217,7 @@ class Session {
     const BandwidthTimes times = measure_bandwidth(*endpoint_, parameters_, size);
     processor_.stop();
     BandwidthFigures figures = bandwidth_figures(times, parameters_, size, speed());
-    figures.processor_time = processor_time_of(figures.iterations);
+    figures.processor_time = processor_.time_of_each(figures.iterations);
     return figures;
   }
 
