@@ -14,8 +14,6 @@
 namespace verbena::perf {
 namespace {
 
-constexpr std::size_t kUdpHeaderBytes = 8;
-constexpr std::size_t kTcpHeaderBytes = 20;
 constexpr std::uint16_t kVlanNumber = 1;     // perftest's
 constexpr std::uint8_t kNoNextHeader = 59;   // RFC 8200, 4.7
 constexpr std::uint16_t kTcpWindow = 8192;   // perftest's
@@ -144,7 +142,7 @@ FrameFields reversed(const FrameFields& fields) {
 std::size_t header_bytes(const FrameFields& fields) {
   std::size_t bytes = ethernet::kHeaderBytes + (fields.vlan_priority ? ethernet::kVlanTagBytes : 0);
   if (fields.ip) bytes += fields.ip->source.is_ipv6 ? ethernet::kIpv6HeaderBytes : ethernet::kIpv4HeaderBytes;
-  if (fields.ports) bytes += fields.ports->is_tcp ? kTcpHeaderBytes : kUdpHeaderBytes;
+  if (fields.ports) bytes += fields.ports->is_tcp ? ethernet::kTcpHeaderBytes : ethernet::kUdpHeaderBytes;
   return bytes;
 }
 

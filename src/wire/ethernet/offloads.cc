@@ -7,9 +7,6 @@ namespace verbena::ethernet {
 
 namespace {
 
-constexpr uint32_t kUdpHeaderBytes = 8;
-constexpr uint32_t kTcpHeaderBytes = 20;
-
 const uint8_t* at(ConstBytes frame, uint32_t offset) {
   return reinterpret_cast<const uint8_t*>(frame.data()) + offset;
 }

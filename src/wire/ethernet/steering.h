@@ -26,6 +26,8 @@ inline constexpr uint16_t kTypeServiceVlan = 0x88a8;  // IEEE 802.1ad
 inline constexpr uint32_t kIpv4HeaderBytes = 20;
 inline constexpr uint32_t kIpv6HeaderBytes = 40;
 inline constexpr uint32_t kPortBytes = 4;
+inline constexpr uint32_t kUdpHeaderBytes = 8;
+inline constexpr uint32_t kTcpHeaderBytes = 20;  // without options
 inline constexpr uint8_t kProtocolTcp = 6;
 inline constexpr uint8_t kProtocolUdp = 17;
 
