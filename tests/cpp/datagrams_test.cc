@@ -9,6 +9,7 @@
 #include <verbena/cm/datagrams.hpp>
 
 #include "cpp/code_of.h"
+#include "cpp/suspensions.h"
 
 namespace verbena {
 namespace {
@@ -114,14 +115,7 @@ TEST_P(Datagrams, MayBeDestroyedAtAnySuspension) {
     co_await other.receive();
     co_await one.close();
   };
-  bool has_ended = false;
-  for (int turns = 0; !has_ended && turns < 500; ++turns) {
-    task<> member = work();
-    member.handle().resume();
-    for (int i = 0; i < turns && !member.done(); ++i) io_.turn();
-    has_ended = member.done();
-  }
-  io_.run(work());
+  testing::destroy_at_each_suspension(io_, work);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Datagrams, ::testing::Values("127.0.0.1", "[::1]"),

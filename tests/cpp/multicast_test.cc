@@ -9,6 +9,7 @@
 #include <verbena/cm/multicast.hpp>
 
 #include "cpp/code_of.h"
+#include "cpp/suspensions.h"
 
 namespace verbena {
 namespace {
@@ -82,7 +83,6 @@ TEST_F(Multicast, RefusesWhatIsTooLongOrNoGroup) {
   }(io_));
 }
 
-// Destroys the coroutine after each number of turns: wherever it is suspended.
 TEST_F(Multicast, MayBeDestroyedAtAnySuspension) {
   const auto work = [this]() -> task<> {
     multicast_group one = co_await join_multicast(io_, kGroup, kInterface);
@@ -91,14 +91,7 @@ TEST_F(Multicast, MayBeDestroyedAtAnySuspension) {
     co_await other.receive();
     co_await one.close();
   };
-  bool has_ended = false;
-  for (int turns = 0; !has_ended && turns < 500; ++turns) {
-    task<> member = work();
-    member.handle().resume();
-    for (int i = 0; i < turns && !member.done(); ++i) io_.turn();
-    has_ended = member.done();
-  }
-  io_.run(work());
+  testing::destroy_at_each_suspension(io_, work);
 }
 
 }  // namespace
