@@ -271,6 +271,10 @@ task<int> write_with_immediate_data(loop& io, std::string where, const remote_sl
   state->connect(found->ai_addr);
   co_await detail::wait_in(state->opening, [&] { return !state->is_opening(); });
   EXPECT_TRUE(state->is_open());
+  // A connection that fails before it is accepted is dropped, so this waits for the victim's first message.
+  const auto is_accepted = [&] { return state->has_message(); };
+  while (!is_accepted()) co_await detail::wait_in(state->receiving, is_accepted);
+  state->take_message();
   detail::operation& one = state->make_operation("WRITE with immediate data");
   one.request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   one.request.wr.rdma = {there.address, there.rkey};
@@ -291,6 +295,7 @@ TEST_F(Connections, EndAtAWriteWithImmediateData) {
       const region memory = there.share(size, access::remote_write);
       io_.spawn([&](loop&) -> task<> {
         connection victim = co_await there.accept();
+        co_await victim.send("accepted");
         EXPECT_EQ(co_await code_of(victim.receive()), EPROTO);
         EXPECT_FALSE(victim.is_open());
         co_await echo(co_await there.accept());
