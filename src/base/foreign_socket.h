@@ -96,7 +96,8 @@ class ForeignSocket {
     std::swap(socket_, other.socket_);
     return *this;
   }
-  ~ForeignSocket() { hang_up(); }
+  // Like hang_up_later(), because the caller may hold locks.
+  ~ForeignSocket() { hang_up_later(); }
 
   int get() const { return socket_.get(); }
   explicit operator bool() const { return static_cast<bool>(socket_); }
@@ -113,8 +114,7 @@ class ForeignSocket {
   // Shuts the connection down and closes the socket without blocking. The peer sees the end even if a child
   // process has a copy of the descriptor.
   void hang_up();
-  // Like hang_up(), but on another thread, because the calls may take long (discard_socket()). For sockets of
-  // other users.
+  // Like hang_up(), but on another thread, because the calls may take long (discard_socket()).
   void hang_up_later();
   // Returns the socket as it is, for the caller to shut down and close on a thread that may wait.
   UniqueFd take() { return socket_.settle() ? socket_.take() : UniqueFd(); }

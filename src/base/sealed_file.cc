@@ -23,20 +23,19 @@ bool may_make_file_of(size_t bytes) {
 
 }  // namespace
 
-Result<UniqueFd> make_memory_file(const char* name, size_t bytes) {
-  if (!may_make_file_of(bytes)) return fail(EFBIG);
-  UniqueFd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file) return fail(errno);
-  if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0)
-    return fail(error);
-  return file;
-}
-
 Result<UniqueFd> make_private_file(const char* name, size_t bytes) {
   if (!may_make_file_of(bytes)) return fail(EFBIG);
   UniqueFd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file || ::fchmod(file.get(), 0600) != 0) return fail(errno);
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return fail(errno);
+  return file;
+}
+
+Result<UniqueFd> make_memory_file(const char* name, size_t bytes) {
+  auto file = make_private_file(name, bytes);
+  if (!file) return file;
+  if (const int error = ::posix_fallocate(file->get(), 0, static_cast<off_t>(bytes)); error != 0)
+    return fail(error);
   return file;
 }
 

@@ -12,15 +12,16 @@
 // its size is sealed: a peer that truncated it would kill this process by SIGBUS.
 namespace verbena {
 
-// Creates a memfd of `bytes` zeros with all pages allocated: a shortage of memory would raise SIGBUS later.
-// The caller seals the size. Errors: EFBIG if `bytes` exceeds RLIMIT_FSIZE, where the kernel would kill the
-// process by SIGXFSZ; those of memfd_create(2) and fallocate(2).
-Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
-
-// Creates a memfd of `bytes` zeros that takes memory only where it is written. Its mode is 0600, so another
-// user who gets a read-only descriptor cannot reopen the file for writing through /proc. The caller seals the
-// size before passing it on. Errors: as make_memory_file().
+// Creates a memfd of `bytes` zeros that takes memory only where it is written. Its mode is 0600. So another
+// user who gets a descriptor cannot reopen the file for writing through /proc. Nor can that user have the
+// kernel page it out (MADV_PAGEOUT), which would keep others waiting for its pages. The caller seals the size
+// before passing it on. Errors: EFBIG if `bytes` exceeds RLIMIT_FSIZE, where the kernel would kill the
+// process by SIGXFSZ; those of memfd_create(2) and ftruncate(2).
 Result<UniqueFd> make_private_file(const char* name, size_t bytes);
+
+// Like make_private_file(), but allocates all pages: a shortage of memory would raise SIGBUS later. Errors:
+// also those of fallocate(2).
+Result<UniqueFd> make_memory_file(const char* name, size_t bytes);
 
 // Seals the size of a memfd, and forbids further seals (F_SEAL_SEAL). `others`: additional F_SEAL_... flags.
 Result<void> seal_size(int file, int others = 0);

@@ -71,7 +71,7 @@ class Other {
   void say(int socket, Choices& choices) {
     std::array<std::byte, 48> message{};
     Said said;
-    said.type = 1 + choices.below(7);
+    said.type = 1 + choices.below(8);
     said.takes_bells = choices.below(3);
     if (choices.below(16) == 0) said.magic = choices.number<uint32_t>();
     if (choices.below(16) == 0) said.version = choices.number<uint32_t>();

@@ -168,18 +168,18 @@ bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
 // Whether there may be a channel: the program wants it, or there is a place for a guest.
 bool LocalPeers::admit(LocalPeer& peer) {
   if (peer.is_wanted || peer.is_guest) return true;
-  if (!has_place_for(peer.user) || !accounts_of(peer).allow(CallCosts::Cause::kTheirs)) return false;
+  if (guests_of(peer.user) >= kMaxGuestsOfUser || !accounts_of(peer).allow(CallCosts::Cause::kTheirs))
+    return false;
   if (!guests_.take()) return false;
   if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
   return peer.is_guest = true;
 }
 
-// Each guest's socket costs a call when its process rings. 0: root, or an old agent does not say.
-bool LocalPeers::has_place_for(uid_t user) const {
-  if (user == 0 || user == ::geteuid()) return true;
-  const auto guests = std::ranges::count_if(
+// Each guest's socket costs a call when its process rings. 0: root, or it is not known yet.
+ptrdiff_t LocalPeers::guests_of(uid_t user) const {
+  if (user == 0 || user == ::geteuid()) return 0;
+  return std::ranges::count_if(
       peers_, [&](const auto& peer) { return peer != nullptr && peer->is_guest && peer->user == user; });
-  return guests < kMaxGuestsOfUser;
 }
 
 // Gives back the place of a guest that needs none any more.
@@ -370,13 +370,17 @@ void LocalPeers::connect(control::SlotChannel news) {
   tell_waiters();
 }
 
+// The process may have accepted our offer, sent its packets and ended before we read its answer.
 void LocalPeers::end_lines(LocalPeer& peer) {
   if (peer.slot() == shard_.slot()) return;
   peer.put_off.hang_up_later();
   peer.is_asking = false;
   if (!peer.has_line()) return;
   for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
-    if (LocalLine* const line = peer.line(side); line != nullptr) line->lose();
+    LocalLine* const line = peer.line(side);
+    if (line == nullptr) continue;
+    line->read_socket();
+    line->lose();
   }
   remove_lost();
   lines_changed();
@@ -413,6 +417,11 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket& socket, int error) {
   peer.asked_until = TimePoint::min();
   peer.refusal = 0;
   if (error != EAGAIN) peer.questions = 0;
+  // The user was not known when the guest was admitted.
+  if (socket && peer.is_guest && guests_of(peer.user) > kMaxGuestsOfUser) {
+    socket.hang_up_later();
+    error = EDQUOT;
+  }
   if (socket) {
     auto line = LocalLine::offer(std::move(socket), board_, bell(), accounts_of(peer));
     if (line) {
@@ -490,12 +499,13 @@ bool LocalPeers::watch(LocalLine& line) {
 
 void LocalPeers::read_sockets() {
   must_read_sockets_ = false;
-  for (const Source& source : sources_) {
-    if (source.line->is_overdue() && source.line->is_open()) source.line->lose();
-  }
   std::array<epoll_event, 16> events;
-  bool changed = false;
   bool lost = false;
+  for (const Source& source : sources_) {
+    if (source.line->is_overdue()) source.line->lose();
+    lost |= !source.line->is_open();
+  }
+  bool changed = lost;
   bool heard = false;
   bool wants_changed = false;
   std::optional<CallAccounts> counts_in;  // where the work that follows from it counts
@@ -632,6 +642,7 @@ bool LocalPeers::is_quiet() const {
 uint32_t LocalPeers::read(Source source, uint32_t budget) {
   net::PortCounters& counters = shard_.counters();
   PacketReader& reader = source.line->reader();
+  uint32_t refused = 0;
   const PacketReader::Received received = reader.receive(
       budget,
       [&](const IncomingPacket& incoming) {
@@ -642,15 +653,20 @@ uint32_t LocalPeers::read(Source source, uint32_t budget) {
       [&](const PlainSend& message, const roce::Path& path) {
         return comes_from_here(reader) && take_plain(*source.peer, message, path);
       },
-      [&](roce::ParseError error) { ++counters.dropped[static_cast<size_t>(error)]; });
+      [&](roce::ParseError error) {
+        ++refused;
+        ++counters.dropped[static_cast<size_t>(error)];
+      });
   // Where there were no packets, the other asks for rings as often as it likes.
   if (received.must_ring) [[unlikely]]
-    source.line->ring(received.packets > 0 ? CallCosts::Cause::kOurs : CallCosts::Cause::kTheirs);
+    source.line->ring(received.packets > refused ? CallCosts::Cause::kOurs : CallCosts::Cause::kTheirs);
   if (received.packets > 0) source.line->tell_taken();
   const uint32_t packets = received.packets - std::exchange(copies_, 0);
   if (packets > 0) counters.received_packets += packets;
-  if (reader.lane().is_broken()) [[unlikely]]
+  if (reader.lane().is_broken()) [[unlikely]] {
     source.line->lose();
+    must_read_sockets_ = true;
+  }
   return received.packets;
 }
 
@@ -760,8 +776,8 @@ void LocalPeers::push() {
 void LocalPeers::note_full(uint32_t port) {
   LocalPeer& peer = *peers_[port - kFirst];
   note_full(peer);
-  if (shm::LaneWriter* const lane = peer.lane(); lane != nullptr && !lane->is_wide()) {
-    wide_rings_.was_full(*lane, MonotonicClock::now(), [this](auto visit) {
+  if (PacketWriter* const writer = peer.writer(); writer != nullptr && !writer->lane().is_wide()) {
+    wide_rings_.was_full(writer->lane(), writer->ring_use(), MonotonicClock::now(), [this](auto visit) {
       for (const auto& other : peers_) {
         if (other != nullptr) other->for_each_lane(visit);
       }
@@ -788,7 +804,7 @@ bool LocalPeers::flush(ReadyList& ready) {
 
 bool LocalPeers::listen(bool on) {
   listening_ = on;
-  bool is_something_there = false;
+  bool is_something_there = on && must_read_sockets_;
   for (const Source& source : sources_) {
     if (on) {
       if (source.line->reader().give_back()) source.line->ring();

@@ -146,7 +146,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   bool is_awaited(LocalPeer& peer);
   bool ask(LocalPeer& peer, TimePoint now);
   bool admit(LocalPeer& peer);
-  bool has_place_for(uid_t user) const;
+  ptrdiff_t guests_of(uid_t user) const;
   void dismiss(LocalPeer& peer, TimePoint now);
   bool is_candidate(const roce::Path& path, roce::Qpn destination) const;
   LocalPeer* peer_at(uint32_t slot);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/processor_clock.h"
 #include "base/time.h"
@@ -67,6 +68,7 @@ class CallClock {
   virtual ~CallClock() = default;
   virtual TimePoint now() const { return MonotonicClock::now(); }
   virtual TimePoint processor_time() const { return ProcessorClock::now(); }
+  virtual std::optional<Duration> wait_for_processor() const { return verbena::wait_for_processor(); }
 };
 inline const CallClock kCallClock;
 
@@ -98,6 +100,25 @@ struct CallAccounts {
     const TimePoint now = clock->now();
     const Duration duration = (by_processor ? clock->processor_time() : now) - begun;
     if (!counts()) return;
+    note(duration, by_processor, cause, now);
+  }
+  // Measures calls that may wait for the other process, without using a processor: for locks of pages and of
+  // files that it has, too.
+  template <class Calls>
+  void measure_waits(const Calls& calls) const {
+    const TimePoint before = clock->now();
+    const TimePoint begun = clock->processor_time();
+    const auto waited_before = clock->wait_for_processor();
+    calls();
+    const auto waited = clock->wait_for_processor();
+    const TimePoint now = clock->now();
+    Duration duration = clock->processor_time() - begun;
+    if (waited_before && waited) duration = now - before - (*waited - *waited_before);
+    note(duration, true, Cause::kTheirs, now);
+  }
+
+ private:
+  void note(Duration duration, bool by_processor, Cause cause, TimePoint now) const {
     user->note(duration, by_processor, is_guest() ? Cause::kTheirs : cause, now);
     if (is_guest()) guests->note(duration, by_processor, Cause::kTheirs, now);
   }

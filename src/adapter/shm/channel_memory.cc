@@ -20,6 +20,8 @@ namespace {
 
 constexpr size_t kBytes = sizeof(shm::ChannelMemory);
 constexpr size_t kHalfBytes = sizeof(shm::ChannelHalf);
+constexpr size_t kNarrowHalfBytes =
+    offsetof(shm::ChannelHalf, lane) + offsetof(shm::Lane, payload) + shm::kRingBytes.front();
 constexpr const char* kName = "verbena-channel";
 
 // Rounds to whole pages. Returns an errno value or 0.
@@ -106,13 +108,18 @@ bool is_sealed_half(int file) {
   return has_sealed_size(file, kHalfBytes) && is_sealed_to_its_mappings(file);
 }
 
-// Nobody can punch holes into a file with these seals. So neither mmap() nor an access waits for that.
+// Nobody can punch holes into a file with these seals, so no access waits for that. Its maker can still make
+// mmap(), munmap() and the first access to a page wait: by many mappings, and by asking the kernel to page
+// it out. A page that is locked here stays.
 Result<TheirHalf> map_half(int file) {
   if (!is_sealed_half(file)) return fail(EPROTO);
   void* const at = ::mmap(nullptr, kHalfBytes, PROT_READ, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) return fail(errno);
   const auto* const memory = static_cast<const shm::ChannelHalf*>(at);
   TheirHalf half(memory);
+  // A child's fork() would wait for the same locks.
+  if (::madvise(at, kHalfBytes, MADV_DONTFORK) != 0) return fail(errno);
+  if (::mlock(at, kNarrowHalfBytes) != 0) return fail(errno);
   if (!shm::is_formatted(*memory)) return fail(EPROTO);
   return half;
 }

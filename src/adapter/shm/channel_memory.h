@@ -65,8 +65,11 @@ using TheirHalf = HalfMapping<const shm::ChannelHalf>;
 // New memory, formatted and sealed. The file is for the other process and may be closed afterwards. Errors:
 // EOPNOTSUPP before Linux 5.1, which cannot forbid holes; others of the kernel, ENOMEM or EMFILE.
 Result<std::pair<OwnHalf, UniqueFd>> make_half();
-// Maps the half of another process. EPROTO: it is no half of a channel, has another layout, or processes
-// other than its maker can change it.
+// Maps the half of another process, and locks what is used of it in memory (mlock(2)): its maker could have a
+// page swapped out that its control group does not let in again, and an access would never return. The
+// mapping is not inherited by a child. EPROTO: it is no half of a channel, has another layout, or processes
+// other than its maker can change it. Errors of mlock(2): ENOMEM, EPERM, EAGAIN. Waits for locks that the
+// other process can hold.
 Result<TheirHalf> map_half(int file);
 bool is_sealed_half(int file);
 

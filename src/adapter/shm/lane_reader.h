@@ -32,7 +32,8 @@ class BasicLaneReader {
 
   // `first`: as given to format().
   explicit BasicLaneReader(Lane& lane, uint32_t first = 0) : BasicLaneReader(lane, lane, first) {}
-  // `own`: the lane with the words that the reader writes (ChannelHalf). `lane` is only read.
+  // `own`: the lane with the words that the reader writes (ChannelHalf). `lane` is only read, and its ring
+  // stays narrow.
   BasicLaneReader(const Lane& lane, Lane& own, uint32_t first = 0)
       : lane_(&lane),
         own_(&own),
@@ -56,7 +57,7 @@ class BasicLaneReader {
     std::memcpy(&content_, &entry().content, sizeof content_);
     // From here on only the copy counts: the compiler must not look at the original again.
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (!is_valid(content_)) [[unlikely]] {
+    if (!is_valid(content_) || (is_of_ring(content_.kind) && own_ != lane_)) [[unlikely]] {
       broken_ = true;
       return false;
     }

@@ -30,9 +30,10 @@ enum class HandshakeType : uint32_t {
   kBell,          // with the descriptor to ring from now on; only to a peer that takes bells
   kAskForGroup,   // GroupMessage; only to a peer that sends copies
   kDeclineGroup,  // the same
-  // With the file of the sender's half (shm::ChannelHalf): a process of another user answers an offer so, and
-  // the process that has offered sends its own half back. Nobody uses the file of the offer.
-  kHalf,
+  // With the file of the sender's half (shm::ChannelHalf), whose ring stays narrow: a process of another user
+  // answers an offer so, and the process that has offered sends its own half back. Nobody uses the file of
+  // the offer. Older libraries sent halves with 7, and made their rings wide.
+  kHalf = 8,
 };
 struct Handshake {
   uint32_t magic;
@@ -135,9 +136,12 @@ LocalLine::~LocalLine() {
   reader_.reset();
   peer_memory_.reset();
   if (visitor_ != nullptr && socket_) board_->dismiss(visitor_, hung_up_);
-  if (!is_foreign()) return;
+  measure_waits([this] {
+    their_half_.reset();
+    our_half_.reset();
+  });
   entry_.leave();
-  socket_.hang_up_later();
+  if (!is_foreign()) socket_.hang_up();
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
@@ -186,6 +190,7 @@ void LocalLine::use(ChannelMapping mapping, size_t ours, size_t theirs) {
 void LocalLine::use(TheirHalf theirs) {
   their_half_.emplace(std::move(theirs));
   writer_.emplace(our_half_->lane(), their_half_->lane());
+  writer_->ring_use().may_be_wide = false;
   reader_.emplace(their_half_->lane(), our_half_->lane());
 }
 
@@ -280,7 +285,7 @@ void LocalLine::read_messages() {
 // such as one that was started with privileges, lets nobody of its user do so, and says that it has none.
 void LocalLine::present_ourselves() {
   if (board_ == nullptr) return;
-  if (!is_ours_) {
+  if (!is_ours_ || !sees_the_same_) {
     way_ = protocol::QpWay::kOtherUser;
     return expect_no_presentation();
   }
@@ -344,7 +349,7 @@ bool LocalLine::may_bring_file() const {
 }
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
-  if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
+  if (awaits_presentation_) is_ours_ = is_of_our_user(message.sender);
   if (bytes.size() == kRingBytes) return !message.file && (state_ == State::kOpen || !is_foreign());
   Handshake said;
   if (bytes.size() < sizeof said) return false;
@@ -356,8 +361,8 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
     sees_the_same_ = sees_the_same(bytes);
-    is_ours_ = is_ours_ && sees_the_same_ && said.type != HandshakeType::kHalf;
-    is_shown_ = is_ours_ && is_in_our_pid_namespace(message.sender->pid);
+    is_ours_ = is_ours_ && said.type != HandshakeType::kHalf;
+    is_shown_ = is_ours_ && sees_the_same_ && is_in_our_pid_namespace(message.sender->pid);
   }
   switch (said.type) {
     case HandshakeType::kOffer:
@@ -451,8 +456,14 @@ bool LocalLine::offer_half() {
 
 bool LocalLine::take_half(int file) {
   offered_.reset();
-  auto theirs = map_half(file);
-  if (!theirs || (!our_half_ && !offer_half())) return false;
+  Result<TheirHalf> theirs = fail(EPROTO);
+  measure_waits([&] { theirs = map_half(file); });
+  if (!theirs) {
+    log_debug("no channel to a process of another user: its half cannot be used, error {}",
+              theirs.error().code);
+    return false;
+  }
+  if (!our_half_ && !offer_half()) return false;
   use(std::move(*theirs));
   open();
   return true;
@@ -499,16 +510,6 @@ void LocalLine::abandon() {
   offered_.reset();
   their_bell_.reset();
   peer_memory_.reset();
-}
-
-void LocalLine::lose() {
-  state_ = State::kLost;
-  if (!socket_.is_ours()) return;
-  if (is_foreign()) {
-    if (UniqueFd copy(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 3)); copy)
-      return discard_socket(std::move(copy));
-  }
-  ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 }  // namespace verbena::engine

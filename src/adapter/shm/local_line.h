@@ -72,8 +72,8 @@ class LocalLine {
   // Whether calls for it count, and in which accounts.
   bool is_foreign() const { return !is_ours_ && !own_end_; }
   const CallAccounts& accounts() const { return accounts_; }
-  // It is of no use any more. The socket tells of it, to us as well.
-  void lose();
+  // It is of no use any more. The other sees the end when this line is destroyed.
+  void lose() { state_ = State::kLost; }
   // Whether packets ever went by it.
   bool was_open() const { return was_open_; }
   // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
@@ -141,6 +141,11 @@ class LocalLine {
   void expect_no_presentation();
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
   void use(TheirHalf theirs);
+  // Makes calls on halves, whose time counts even where they only wait.
+  template <class Calls>
+  void measure_waits(const Calls& calls) const {
+    is_foreign() ? accounts_.measure_waits(calls) : calls();
+  }
   void open();
 
   // The last to go: where the channel is seen to be gone, so are its descriptors.
@@ -168,7 +173,7 @@ class LocalLine {
   std::vector<GroupKey> wanted_;  // by it
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
-  bool is_ours_ = false;       // the other is a process of our user
+  bool is_ours_ = false;       // the other is a process of our user, maybe in another pid namespace
   bool is_shown_ = false;      // and may see what we show of ourselves
   bool sees_the_same_ = true;  // the other is in our pid namespace, or does not say
   bool hung_up_ = false;       // it

@@ -104,14 +104,13 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
     }
   }
 
-  // The lane that is sent by; nullptr: none.
-  shm::LaneWriter* lane() const { return sends_by_ != nullptr ? &sends_by_->writer().lane() : nullptr; }
+  // That of the line which is sent by; nullptr: none.
+  PacketWriter* writer() const { return sends_by_ != nullptr ? &sends_by_->writer() : nullptr; }
   // Calls visit(LaneWriter&, RingUse&) for that of each line.
   template <class Visit>
   void for_each_lane(Visit visit) const {
     for (const auto& line : lines_) {
       if (line == nullptr || !line->has_lanes()) continue;
-      line->writer().ring_use().frees_memory = line->is_shown();
       visit(line->writer().lane(), line->writer().ring_use());
     }
   }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/sealed_file.h"
@@ -26,7 +27,9 @@ constexpr int kSeals = F_SEAL_FUTURE_WRITE;
 
 std::unique_ptr<OwnBoard> OwnBoard::make() {
   auto file = make_memory_file("verbena-board", kBytes);
-  if (!file) return nullptr;
+  // Readable by all: this process may drop the privileges of the file's owner, and others of its new user
+  // open the file in /proc.
+  if (!file || ::fchmod(file->get(), 0444) != 0) return nullptr;
   void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
   if (at == MAP_FAILED) return nullptr;
   auto* const board = static_cast<shm::Board*>(at);

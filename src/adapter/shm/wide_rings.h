@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,7 +13,7 @@ namespace verbena::engine {
 struct RingUse {
   uint32_t position = 0;
   TimePoint since{};
-  bool frees_memory = false;  // the reader is a process of our user, which this one trusts with its memory
+  bool may_be_wide = true;  // false: the reader is a process of another user (channel_memory.h)
 };
 
 // Says which lanes of a shard use more than the beginning of their payload ring: a few, of those that are
@@ -31,23 +30,20 @@ class WideRings {
   static constexpr Duration kUnusedAfter = std::chrono::seconds(1);
   static constexpr Duration kLookInterval = std::chrono::milliseconds(100);
 
-  // The lane was full. for_each(visit) calls visit(LaneWriter&, RingUse&) for each lane of the shard, this
-  // one among them.
+  // The lane, whose use is `its`, was full. for_each(visit) calls visit(LaneWriter&, RingUse&) for each lane
+  // of the shard.
   //
-  // Only lanes to processes of our own user give their memory back. To free pages of a file takes the lock of
-  // its inode, which any process with a descriptor of the file can hold for as long as it likes: by write(2)
-  // from a mapping of a file whose server does not answer. Lanes to other users stay wide, kMax of them.
+  // Lanes to other users stay narrow. Their readers lock them in memory, and to free pages of a file takes
+  // the lock of its inode. Any process with a descriptor of the file can hold that for as long as it likes:
+  // by write(2) from a mapping of a file whose server does not answer.
   template <class ForEach>
-  void was_full(shm::LaneWriter& lane, TimePoint now, ForEach for_each) {
-    if (lane.is_wide() || lane.times_full() < kTimesFull || now < next_look_) return;
-    std::array<size_t, 2> wide{};  // to other users, to ours
-    bool is_ours = false;
+  void was_full(shm::LaneWriter& lane, const RingUse& its, TimePoint now, ForEach for_each) {
+    if (!its.may_be_wide || lane.is_wide() || lane.times_full() < kTimesFull || now < next_look_) return;
+    size_t wide = 0;
     for_each([&](shm::LaneWriter& other, RingUse& use) {
-      if (&other == &lane) is_ours = use.frees_memory;
-      if (!other.is_wide() || (use.frees_memory && is_unused(other, use, now) && give_up(other))) return;
-      ++wide[use.frees_memory];
+      if (other.is_wide() && !(is_unused(other, use, now) && give_up(other))) ++wide;
     });
-    if (wide[is_ours] < kMax) {
+    if (wide < kMax) {
       use_ring(lane, shm::RingWidth::kWide);
     } else {
       next_look_ = now + kLookInterval;

@@ -2,7 +2,6 @@
 #include "agent/status/kept_traces.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "agent/cm/connection_trace.h"
@@ -116,9 +115,9 @@ Result<size_t> copy_rings(int from, size_t offset, int to, size_t to_offset) {
 
 Result<TraceCopy> copy_rings(int from, size_t offset) {
   TraceCopy copy;
-  copy.file.reset(::memfd_create("verbena-trace", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!copy.file) return fail(errno);
-  if (::ftruncate(copy.file.get(), sizeof(TraceRings)) != 0) return fail(errno);
+  auto file = make_private_file("verbena-trace", sizeof(TraceRings));
+  if (!file) return fail(file.error().code);
+  copy.file = std::move(*file);
   const auto copied = copy_rings(from, offset, copy.file.get(), 0);
   if (!copied) return fail(copied.error().code);
   copy.bytes = *copied;

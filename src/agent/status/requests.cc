@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/status/requests.h"
 
-#include <sys/mman.h>
-
 #include "agent/sessions/client_events.h"
 #include "base/sealed_file.h"
 #include "base/text.h"
@@ -28,8 +26,9 @@ class CmIdFile {
   Result<void> make(HeldFiles& files, const Lessee& client) {
     const size_t most = listing_.most() * sizeof(protocol::CmIdRecord);
     if (!files.allows(client.uid, most)) return fail(EDQUOT);
-    file_.reset(::memfd_create("verbena-cm-ids", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!file_) return fail(errno);
+    auto made = make_private_file("verbena-cm-ids", 0);
+    if (!made) return fail(made.error().code);
+    file_ = std::move(*made);
     auto leased = files.lease(client.uid, file_.get(), most, client.session);
     if (!leased) return fail(leased.error().code);
     theirs_ = std::move(*leased);

@@ -4,9 +4,9 @@
 #include <iterator>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/sealed_file.h"
 #include "base/text.h"
 
 namespace verbena::control {
@@ -166,8 +166,9 @@ Result<LinkSnapshot> decode_links(ConstBytes bytes) {
 
 Result<UniqueFd> write_link_file(const LinkSnapshot& snapshot) {
   const std::vector<std::byte> bytes = encode_links(snapshot);
-  UniqueFd file(::memfd_create("verbena-links", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file) return fail(errno);
+  auto made = make_private_file("verbena-links", 0);
+  if (!made) return fail(made.error().code);
+  UniqueFd file = std::move(*made);
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t written = ::write(file.get(), bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;

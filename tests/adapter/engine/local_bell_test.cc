@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,8 +23,6 @@
 
 namespace verbena::engine {
 namespace {
-
-constexpr uid_t kAnotherUser = 65'534;
 
 class LocalBell : public testing::Test {
  protected:
@@ -46,26 +45,8 @@ class LocalBell : public testing::Test {
   }
   // With a file, and in the name of a user.
   void say(const Said& said, int with = -1, uid_t user = ::getuid()) {
-    struct Control {
-      alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(ucred))> credentials{};
-      std::array<std::byte, CMSG_SPACE(sizeof(int))> file{};
-    } control;
-    write(control.credentials, SCM_CREDENTIALS, ucred{::getpid(), user, static_cast<gid_t>(user)});
-    write(control.file, SCM_RIGHTS, with);
-    iovec data{const_cast<Said*>(&said), sizeof said};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = &control;
-    message.msg_controllen = with >= 0 ? sizeof control : sizeof control.credentials;
-    ASSERT_GT(::sendmsg(other.get(), &message, MSG_NOSIGNAL), 0);
+    ASSERT_TRUE(say_as(user, other.get(), std::as_bytes(std::span(&said, 1)), with));
     line->read_socket();
-  }
-  template <size_t kBytes, class Value>
-  static void write(std::array<std::byte, kBytes>& to, int type, const Value& value) {
-    const cmsghdr head{.cmsg_len = CMSG_LEN(sizeof value), .cmsg_level = SOL_SOCKET, .cmsg_type = type};
-    std::memcpy(to.data(), &head, sizeof head);
-    std::memcpy(to.data() + CMSG_LEN(0), &value, sizeof value);
   }
   // The next message that we have sent; the file that came with it is in `file`.
   std::vector<std::byte> hear() {
@@ -82,8 +63,6 @@ class LocalBell : public testing::Test {
     return said.type;
   }
   bool is_rung_by_socket() { return hear().size() == 1; }
-  // Root alone can say that it is somebody else.
-  static bool may_be_anyone() { return ::geteuid() == 0; }
 
   std::unique_ptr<OwnBoard> board = OwnBoard::make();
   Bell bell = *Bell::make();

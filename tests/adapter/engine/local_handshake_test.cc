@@ -57,6 +57,14 @@ size_t mappings_of(const char* name) {
   }
   return count;
 }
+size_t locked_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmLck:")) return std::stoul(line.substr(6)) << 10;
+  }
+  return 0;
+}
+
 Held held() {
   Held now;
   for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -87,8 +95,7 @@ class Other {
   }
   void accept() const { say(kAccept); }
   // Any of the three, as a library says it that tells which processes it sees.
-  void greet(uint32_t type, uint32_t sees) {
-    std::optional<int> file;
+  void greet(uint32_t type, uint32_t sees, uid_t user = ::getuid()) {
     UniqueFd opened;
     if (type == kOffer) {
       auto made = ChannelMapping::make();
@@ -101,15 +108,14 @@ class Other {
       half_.emplace(std::move(made->first));
       opened = std::move(made->second);
     }
-    if (opened) file = opened.get();
     const SaidWithSight greeting{.said = {.type = type}, .sees = sees};
-    say(&greeting, sizeof greeting, file);
+    ASSERT_TRUE(say_as(user, socket_.get(), std::as_bytes(std::span(&greeting, 1)), opened.get()));
   }
-  // As one whose processes the other end does not see.
-  void greet_from_elsewhere(uint32_t type) { greet(type, sight_of_processes() + 1); }
+  // REQUIRES: may_be_anyone()
+  void greet_as_another_user(uint32_t type) { greet(type, sight_of_processes(), kAnotherUser); }
   void say_half(int file) {
-    const SaidWithSight greeting{.said = {.type = kHalf}, .sees = sight_of_processes() + 1};
-    say(&greeting, sizeof greeting, file);
+    const SaidWithSight greeting{.said = {.type = kHalf}, .sees = sight_of_processes()};
+    ASSERT_TRUE(say_as(kAnotherUser, socket_.get(), std::as_bytes(std::span(&greeting, 1)), file));
   }
   void present(bool with_file = true, bool with_cookie = true) const {
     const Said kind{.type = kPresent};
@@ -371,10 +377,7 @@ TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
     SCOPED_TRACE(sees);
     const bool is_seen = sees == sight_of_processes();
     auto other = meet(0);
-    if (!we_ask()) other->greet(kOffer, sees);
-    if (we_ask() && is_seen) other->greet(kAccept, sees);
-    look();
-    if (!is_seen) other->greet(kHalf, sees);
+    other->greet(we_ask() ? kAccept : kOffer, sees);
     look();
     EXPECT_EQ(other->is_shown_memory(), is_seen);
     EXPECT_FALSE(other->is_hung_up_on());
@@ -384,14 +387,34 @@ TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
   }
 }
 
+// A datagram server that answers and ends. The agent's word of its end may come first.
+TEST_P(Handshake, WhatAProcessSendsBeforeItsLeaseEndsIsReceived) {
+  if (!we_ask()) GTEST_SKIP() << "who has offered sends nothing before we have accepted";
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  peers->connect({shard->slot(), other_slot(), true, 0, UniqueFd(ends[0])});
+  const auto their_board = OwnBoard::make();
+  auto line = LocalLine::await(UniqueFd(ends[1]), their_board.get());
+  line->read_socket();
+  ASSERT_TRUE(line->is_open());
+  roce::Headers headers;
+  headers.opcode = roce::make_opcode(roce::Service::kRc, Operation::kSendOnly);
+  headers.destination = connected->config().qpn;
+  ASSERT_EQ(line->writer().send({path, headers, {}, 0}), transport::SendStatus::kSent);
+  line.reset();
+  peers->connect({shard->slot(), other_slot(), false, ESTALE, {}});
+  EXPECT_EQ(connected->received, 1u);
+}
+
 // ---- channels to other users
 
 // Holes that another process punches into memory keep each access to it waiting, with the shard's lock held.
 TEST_P(Handshake, SharesNoMemoryWithAnotherUserThatItCouldPunchHolesInto) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   auto other = meet(0);
-  if (!we_ask()) other->greet_from_elsewhere(kOffer);
+  if (!we_ask()) other->greet_as_another_user(kOffer);
   look();
-  other->greet_from_elsewhere(kHalf);
+  other->greet_as_another_user(kHalf);
   look();
   EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
   const UniqueFd ours = other->half_file();
@@ -403,20 +426,22 @@ TEST_P(Handshake, SharesNoMemoryWithAnotherUserThatItCouldPunchHolesInto) {
 
 // So does an older library.
 TEST_P(Handshake, AnotherUsersProcessThatSharesMemoryIsHungUpOn) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   if (!we_ask()) GTEST_SKIP() << "an older library that offers finds an answer that it does not know";
   auto other = meet(0);
-  other->greet_from_elsewhere(kAccept);
+  other->greet_as_another_user(kAccept);
   look();
   EXPECT_TRUE(other->is_hung_up_on());
   goes_where_it_should(0);
 }
 
 TEST_P(Handshake, AHalfThatOthersCanPunchHolesIntoIsNotUsed) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   const UniqueFd file(::memfd_create("half", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(file.get(), sizeof(shm::ChannelHalf)), 0);
   ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   auto other = meet(0);
-  if (!we_ask()) other->greet_from_elsewhere(kOffer);
+  if (!we_ask()) other->greet_as_another_user(kOffer);
   look();
   other->say_half(file.get());
   look();
@@ -425,21 +450,48 @@ TEST_P(Handshake, AHalfThatOthersCanPunchHolesIntoIsNotUsed) {
 }
 
 TEST_P(Handshake, AHalfComesOnceAndAfterAnOffer) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   auto other = meet(0);
   if (!we_ask()) {
-    other->greet_from_elsewhere(kHalf);
+    other->greet_as_another_user(kHalf);
     look();
     EXPECT_TRUE(other->is_hung_up_on());
     other = meet(0);
-    other->greet_from_elsewhere(kOffer);
+    other->greet_as_another_user(kOffer);
     look();
   }
-  other->greet_from_elsewhere(kHalf);
+  other->greet_as_another_user(kHalf);
   look();
   EXPECT_FALSE(other->is_hung_up_on());
-  other->greet_from_elsewhere(kHalf);
+  other->greet_as_another_user(kHalf);
   look();
   EXPECT_TRUE(other->is_hung_up_on());
+}
+
+// A page of it that its owner has swapped out, and whose control group is full, would never come back.
+TEST_P(Handshake, WhatAnotherUserSharesIsLockedInMemory) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+  const size_t before = locked_bytes();
+  auto other = meet(0);
+  if (!we_ask()) other->greet_as_another_user(kOffer);
+  look();
+  other->greet_as_another_user(kHalf);
+  look();
+  EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
+  EXPECT_GE(locked_bytes(), before + shm::kRingBytes.front());
+}
+
+// An older library that would use more of its ring than is locked.
+TEST_P(Handshake, AnotherUsersWideHalfIsNotUsed) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+  constexpr uint32_t kWideHalf = 7;
+  auto other = meet(0);
+  if (!we_ask()) other->greet_as_another_user(kOffer);
+  look();
+  other->greet_as_another_user(kWideHalf);
+  look();
+  EXPECT_TRUE(other->is_hung_up_on());
+  goes_where_it_should(0);
 }
 
 // The process that has not answered yet may be of any user.

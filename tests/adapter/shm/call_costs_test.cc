@@ -85,7 +85,9 @@ class Clock final : public CallClock {
  public:
   TimePoint now() const override { return time; }
   TimePoint processor_time() const override { return time; }
+  std::optional<Duration> wait_for_processor() const override { return delay; }
   mutable TimePoint time = kStart;
+  mutable std::optional<Duration> delay = Duration::zero();
 };
 
 class GuestAccounts : public testing::Test {
@@ -125,6 +127,18 @@ TEST_F(GuestAccounts, AreLeftByOnesThatTheProgramNames) {
   EXPECT_TRUE(one.allow(kOurs));
   call(one, CallCosts::kNormal, kOurs);
   EXPECT_TRUE(one.user->is_forgettable(clock.time + CallCosts::kWindow));
+}
+
+// A process makes others wait for pages of the memory that it shares.
+TEST_F(GuestAccounts, CountWaitsForTheOtherProcessAndNotForAProcessor) {
+  const CallAccounts one = guest();
+  one.measure_waits([&] {
+    clock.time += seconds(1);
+    clock.delay = *clock.delay + seconds(1);
+  });
+  EXPECT_TRUE(one.allow(kTheirs));
+  one.measure_waits([&] { clock.time += seconds(1); });
+  EXPECT_FALSE(one.allow(kTheirs));
 }
 
 TEST_F(GuestAccounts, DoNotCountWhatTurnsOutToBeOurUsers) {

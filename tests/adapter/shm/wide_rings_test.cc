@@ -38,7 +38,7 @@ struct Connection {
   std::unique_ptr<shm::ChannelMemory> memory;
   shm::LaneWriter writer{lane()};
   shm::LaneReader reader{lane()};
-  RingUse use{.frees_memory = true};
+  RingUse use;
 };
 
 class WideRingsTest : public testing::Test {
@@ -46,7 +46,7 @@ class WideRingsTest : public testing::Test {
   explicit WideRingsTest(size_t count = WideRings::kMax + 1) : connections(count) {}
 
   void was_full(size_t which) {
-    rings.was_full(connections[which].writer, now, [this](auto visit) {
+    rings.was_full(connections[which].writer, connections[which].use, now, [this](auto visit) {
       for (Connection& each : connections) visit(each.writer, each.use);
     });
   }
@@ -91,22 +91,12 @@ TEST_F(WideRingsTest, UnusedOnesGiveTheirPlaceToOthers) {
   EXPECT_TRUE(is_wide(1)) << "has been used meanwhile";
 }
 
-// To free its memory takes a lock that the reader can hold for as long as it likes.
-TEST_F(WideRingsTest, OnesToOtherUsersNeverFreeTheirMemory) {
-  constexpr size_t kLate = WideRings::kMax;
-  for (Connection& each : connections) each.use.frees_memory = false;
-  for (size_t i = 0; i <= kLate; ++i) streams(i);
-  now += 2 * WideRings::kUnusedAfter;
-  was_full(kLate);
-  for (size_t i = 0; i < kLate; ++i) EXPECT_TRUE(is_wide(i));
-  EXPECT_FALSE(is_wide(kLate));
-}
-
-TEST_F(WideRingsTest, OnesToOtherUsersTakeNoPlacesOfOurs) {
-  constexpr size_t kOurs = WideRings::kMax;
-  for (size_t i = 0; i < kOurs; ++i) connections[i].use.frees_memory = false;
-  for (size_t i = 0; i <= kOurs; ++i) streams(i);
-  EXPECT_TRUE(is_wide(kOurs));
+// Their readers have locked as much of them as is used (channel_memory.h).
+TEST_F(WideRingsTest, OnesToOtherUsersStayNarrow) {
+  connections[0].use.may_be_wide = false;
+  for (size_t i = 0; i <= WideRings::kMax; ++i) streams(i);
+  EXPECT_FALSE(is_wide(0));
+  EXPECT_TRUE(is_wide(WideRings::kMax)) << "they take no places of ours";
 }
 
 TEST_F(WideRingsTest, OneThatIsFullOfWhatNobodyReadsKeepsItsPlace) {

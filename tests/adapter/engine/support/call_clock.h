@@ -12,6 +12,7 @@ class FakeCallClock final : public CallClock {
  public:
   TimePoint now() const override { return time_ += each; }
   TimePoint processor_time() const override { return now(); }
+  std::optional<Duration> wait_for_processor() const override { return Duration::zero(); }
   void pass(Duration time) { time_ += time; }
 
   Duration each{};
