@@ -13,7 +13,7 @@
 namespace verbena {
 
 // The line has three numbers: time on a processor and time that the thread waited for one, both in
-// nanoseconds, and a count.
+// nanoseconds, and a count. Each thread waits at least once, for some microseconds.
 std::optional<Duration> wait_for_processor() {
   const UniqueFd file(
       static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)));
@@ -24,9 +24,8 @@ std::optional<Duration> wait_for_processor() {
   if (space == std::string_view::npos) return std::nullopt;
   int64_t waited = 0;
   const auto number = text.substr(space + 1);
-  if (std::from_chars(number.data(), number.data() + number.size(), waited).ec != std::errc())
-    return std::nullopt;
-  return Duration(waited);
+  std::from_chars(number.data(), number.data() + number.size(), waited);
+  return waited > 0 ? std::optional(Duration(waited)) : std::nullopt;
 }
 
 }  // namespace verbena

@@ -23,7 +23,8 @@ struct ProcessorClock {
 // Returns how long the calling thread has waited for a processor so far. The monotonic clock without that
 // time measures a call that waits for another process, for example for a page that the other one holds: the
 // processor clock does not see that, and on a busy machine the monotonic clock sees more. Returns nullopt if
-// the kernel does not say (`/proc/thread-self/schedstat`). Takes three system calls; no cancellation point.
+// the kernel does not say (`/proc/thread-self/schedstat`; 0 without CONFIG_SCHEDSTATS). Takes three system
+// calls; no cancellation point.
 std::optional<Duration> wait_for_processor();
 
 }  // namespace verbena

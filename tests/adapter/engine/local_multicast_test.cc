@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "adapter/engine/local_peers.h"
+#include "adapter/engine/support/call_clock.h"
 #include "adapter/engine/support/handshake.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
@@ -66,6 +67,7 @@ class LocalMulticast : public ShardTest {
       return {};
     });
     peers->set_addresses({address(10, 1), address(10, 7)});
+    peers->measure_calls_by(clock);
   }
   ~LocalMulticast() override { sender.reset(); }
 
@@ -136,6 +138,7 @@ class LocalMulticast : public ShardTest {
 
   roce::Path path;
   std::vector<uint32_t> asked;
+  FakeCallClock clock;  // calls on sockets of other users take no time
   std::unique_ptr<LocalPeers> peers;
   std::unique_ptr<ScriptedQp> sender;
 };
