@@ -284,10 +284,10 @@ void Neighbours::finish(Ticket ticket, int error) {
   done(error);
 }
 
-bool Neighbours::anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const {
-  const NeighbourKey key = key_of(interface_index, neighbour);
-  const auto first = by_neighbour_.lower_bound({key, 0});
-  return first != by_neighbour_.end() && first->first == key;
+const Neighbours::Waiting* Neighbours::newest_wait(const NeighbourKey& key) const {
+  auto newest = by_neighbour_.upper_bound({key, next_ticket_});
+  if (newest == by_neighbour_.begin() || (--newest)->first != key) return nullptr;
+  return &waiting_.at(newest->second);
 }
 
 void Neighbours::listen() {
@@ -356,19 +356,31 @@ void Neighbours::ask_for_all() {
 }
 
 // Provokes another search after the kernel has given up, as long as any wait is pending: the neighbour may be
-// booting.
+// booting. In a turn of the user who came last: one who pauses does not come.
 void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighbour) {
-  if (!anyone_waits_for(interface_index, neighbour)) return;
-  loop_.at(MonotonicClock::now() + kPause,
-           [this, interface_index, neighbour] { provoke(interface_index, neighbour); });
+  const NeighbourKey key = key_of(interface_index, neighbour);
+  const Waiting* const wait = newest_wait(key);
+  if (wait == nullptr) return;
+  const std::pair pause(key, wait->user);
+  if (pausing_.contains(pause)) return;
+  loop_.at_for(wait->user, MonotonicClock::now() + kPause, [this, pause, interface_index, neighbour] {
+    pausing_.erase(pause);
+    provoke(interface_index, neighbour);
+  });
+  pausing_.insert(pause);
 }
 
+// rtnetlink reports the result of the search.
 void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
-  if (!anyone_waits_for(interface_index, neighbour)) return;
-  UniqueFd& socket = neighbour.family == AF_INET ? ipv4_ : ipv6_;
-  if (!socket) socket = net::open_neighbour_search(neighbour.family == AF_INET);
-  // rtnetlink reports the result.
-  if (socket) net::search_neighbour(socket.get(), interface_index, gid_of(neighbour));
+  if (newest_wait(key_of(interface_index, neighbour)) == nullptr) return;
+  const bool is_ipv4 = neighbour.family == AF_INET;
+  UniqueFd& socket = is_ipv4 ? ipv4_ : ipv6_;
+  int error = EAGAIN;
+  for (int attempt = 0; attempt < 2 && error == EAGAIN; ++attempt) {
+    if (!socket || attempt > 0) socket = net::open_neighbour_search(is_ipv4);
+    error = socket ? net::search_neighbour(socket.get(), interface_index, gid_of(neighbour)) : EMFILE;
+  }
+  if (error != 0) provoke_again(interface_index, neighbour);
 }
 
 }  // namespace verbena::agent

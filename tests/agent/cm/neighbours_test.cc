@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <vector>
@@ -43,6 +44,12 @@ class NeighboursTest : public test::NamespaceTest {
   }
   static bool learn(const char* host) {
     return test::shell(std::string("ip neighbour replace ") + host + " lladdr 02:00:00:00:00:09 dev v0");
+  }
+
+  bool is_searched_for(const char* host) {
+    return std::ranges::any_of(routes_->neighbours(), [&](const NeighbourMessage& neighbour) {
+      return key_of(0, neighbour.address) == key_of(0, address(host));
+    });
   }
 
   EventLoop loop_;
@@ -127,6 +134,28 @@ TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   for (const Neighbours::Ticket ticket : tickets) neighbours_->cancel(ticket);
   EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(5));
   EXPECT_EQ(neighbours_->waiting(), 0u);
+}
+
+// Any user's program may look for hosts that do not answer.
+TEST_F(NeighboursTest, ManyThatDoNotAnswerDoNotKeepAnotherFromBeingSearchedFor) {
+  for (int i = 0; i < 1000; ++i) neighbours_->cancel(await(address(i % 2 == 0 ? "10.9.0.2" : "10.9.0.3")));
+  await(address("10.9.0.4"));
+  EXPECT_TRUE(is_searched_for("10.9.0.4"));
+}
+
+TEST_F(NeighboursTest, OneThatTheKernelDoesNotSearchForIsTriedAgainInATurnOfItsUser) {
+  ASSERT_TRUE(test::shell("ip link set v0 down"));
+  for (int i = 0; i < 2; ++i) await(address("10.9.0.2"));
+  ASSERT_TRUE(test::shell("ip link set v0 up"));
+  bool is_late = false;
+  loop_.at(MonotonicClock::now() + std::chrono::seconds(20), [&] { is_late = true; });
+  while (!is_searched_for("10.9.0.2") && !is_late) {
+    const bool has_turn = loop_.has_work_for(::geteuid());
+    loop_.run_round();
+    EXPECT_TRUE(has_turn || !is_searched_for("10.9.0.2"));
+  }
+  EXPECT_FALSE(is_late);
+  EXPECT_EQ(neighbours_->waiting(), 2u);
 }
 
 // libstdc++'s std::hash of these two addresses is the same. Anybody can compute such pairs.
