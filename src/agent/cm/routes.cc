@@ -236,8 +236,15 @@ NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour) {
   return {interface_index, neighbour.family, gid_of(neighbour).bytes};
 }
 
+Neighbours::Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none)
+    : loop_(loop), routes_(routes), needs_none_(std::move(needs_none)) {
+  auto socket = open_route_socket(RTMGRP_NEIGH);
+  if (!socket) log_warning("neighbours cannot be watched: errno {}", socket.error().code);
+  if (socket) events_ = std::move(*socket);
+}
+
 Neighbours::~Neighbours() {
-  stop_listening();
+  if (listens_) loop_.forget(mnl_socket_get_fd(events_.get()));
   for (const auto& [ticket, waiting] : waiting_) loop_.cancel(waiting.timer);
 }
 
@@ -290,18 +297,21 @@ const Neighbours::Waiting* Neighbours::newest_wait(const NeighbourKey& key) cons
   return &waiting_.at(newest->second);
 }
 
+// Discards the events that came while nobody waited.
 void Neighbours::listen() {
-  if (events_) return;
-  auto socket = open_route_socket(RTMGRP_NEIGH);
-  if (!socket) return log_warning("neighbours cannot be watched: errno {}", socket.error().code);
-  loop_.watch(mnl_socket_get_fd(socket->get()), EPOLLIN, [this](uint32_t) { receive(); });
-  events_ = std::move(*socket);
+  if (listens_ || !events_) return;
+  const int fd = mnl_socket_get_fd(events_.get());
+  std::byte start[1];
+  while (::recv(fd, start, sizeof start, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) continue;
+  loop_.watch(fd, EPOLLIN, [this](uint32_t) { receive(); });
+  listens_ = true;
 }
 
+// An overflow would wake a loop that watches the socket without reading it.
 void Neighbours::stop_listening() {
-  if (!events_ || !waiting_.empty()) return;
+  if (!listens_ || !waiting_.empty()) return;
   loop_.forget(mnl_socket_get_fd(events_.get()));
-  events_.reset();
+  listens_ = false;
 }
 
 void Neighbours::receive() {

@@ -88,7 +88,11 @@ NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour);
 // after a pause.
 //
 // All users share a socket for each address family. Datagrams to neighbours that do not answer wait in the
-// kernel for some seconds and fill it. Then it is replaced by a new one. For the agent's thread.
+// kernel for some seconds and fill it. Then it is replaced by a new one.
+//
+// The netlink socket is open from the start to the end: to bind or close one that gets events waits for a
+// lock of the kernel that other users can hold for long. It is read only while any wait is pending. For the
+// agent's thread.
 class Neighbours {
  public:
   // Called with 0 if the hardware address is known, or with ETIMEDOUT.
@@ -99,8 +103,7 @@ class Neighbours {
   using NeedsNone = std::function<bool(uint32_t interface_index)>;
 
   // REQUIRES: loop and routes outlive this object
-  Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none)
-      : loop_(loop), routes_(routes), needs_none_(std::move(needs_none)) {}
+  Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none);
   ~Neighbours();
 
   // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called in a
@@ -142,7 +145,8 @@ class Neighbours {
   std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
   // Neighbours that are searched for again after a pause, and the users in whose turns that is.
   std::set<std::pair<NeighbourKey, uid_t>> pausing_;
-  NetlinkSocket events_;  // open while any wait is pending
+  NetlinkSocket events_;
+  bool listens_ = false;
   EventLoop::QueuedTask stop_{loop_, [this] { stop_listening(); }};
   UniqueFd ipv4_;
   UniqueFd ipv6_;
