@@ -96,7 +96,7 @@ void EventLoop::forget(int fd) {
 }
 
 EventLoop::TimerId EventLoop::at(TimePoint when, Task task) {
-  const TimerId id{when, ++next_timer_};
+  const TimerId id{std::max(when, earliest_), ++next_timer_};
   timers_.emplace(id, std::move(task));
   return id;
 }
@@ -119,10 +119,12 @@ void EventLoop::queue_again() {
   }
 }
 
-// A timer that a task sets for a time already past waits for the next round. Otherwise a task that runs
-// longer than its interval would block all others. Timers beyond a round's time limit also wait.
+// A timer that a task sets for a time already past waits for the next round, and goes behind those that are
+// due now. Otherwise a task that runs longer than its interval would block all others. Timers beyond a
+// round's time limit also wait.
 void EventLoop::run_timers() {
   const TimePoint now = MonotonicClock::now();
+  earliest_ = now + Duration(1);
   user_timers_.queue_due(now);
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto node = timers_.extract(timers_.begin());

@@ -61,7 +61,8 @@ class EventLoop {
   void set_events(int fd, uint32_t events);
   void forget(int fd);
 
-  // Runs the task at this time, before all users' work. For timers of the agent itself.
+  // Runs the task at this time, before all users' work. For timers of the agent itself. One that is set for
+  // the past goes behind those that are due: a task that always has more to do holds up no other timer.
   TimerId at(TimePoint when, Task task);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
   // Runs the task in a turn of the user, at this time or later. For timers of a user's objects.
@@ -143,6 +144,7 @@ class EventLoop {
   bool stopped_ = false;
   uint32_t next_generation_ = 0;
   uint64_t next_timer_ = 0;
+  TimePoint earliest_{};  // of new timers: after those that were due when timers ran last
   std::unordered_map<int, Watch> watches_;
   std::map<TimerId, Task> timers_;
   std::vector<Task> later_;
@@ -152,33 +154,51 @@ class EventLoop {
 };
 
 // A single event-loop timer for an object with many deadlines. The timer calls `on_timer` at the earliest
-// one, and the object then calls arm() with its next deadline. For the agent's thread only.
+// one, and the object then calls arm() with its next deadline. The last action of `on_timer` may destroy the
+// timer. For the agent's thread only.
 class DeadlineTimer {
  public:
+  // A timer of the agent itself.
   DeadlineTimer(EventLoop& loop, std::function<void()> on_timer)
       : loop_(loop), on_timer_(std::move(on_timer)) {}
-  ~DeadlineTimer() {
-    if (timer_) loop_.cancel(*timer_);
-  }
+  // A timer of an object of the user, which runs in the user's turns.
+  DeadlineTimer(EventLoop& loop, uid_t user, std::function<void()> on_timer)
+      : loop_(loop), user_(user), on_timer_(std::move(on_timer)) {}
+  ~DeadlineTimer() { cancel(); }
   DeadlineTimer(const DeadlineTimer&) = delete;
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
 
   // Makes the timer call `on_timer` at `deadline` or earlier. Does not move an earlier timer: an early call
   // costs less than a move at each extended deadline. kNever neither sets nor cancels a timer.
   void arm(TimePoint deadline) {
-    if (timer_ && timer_->first <= deadline) return;
-    if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));
-    if (deadline == kNever) return;
-    timer_ = loop_.at(deadline, [this] {
-      timer_.reset();
+    if (armed_for_ <= deadline) return;
+    const auto run = [this] {
+      armed_for_ = kNever;
       if (!survive_lack_of_memory(on_timer_)) arm(MonotonicClock::now() + EventLoop::kPauseWithoutMemory);
-    });
+    };
+    if (user_) {
+      loop_.cancel(std::exchange(in_turns_, loop_.at_for(*user_, deadline, run)));
+    } else {
+      loop_.cancel(std::exchange(timer_, loop_.at(deadline, run)));
+    }
+    armed_for_ = deadline;
+  }
+  void cancel() {
+    armed_for_ = kNever;
+    if (user_) {
+      loop_.cancel(in_turns_);
+    } else {
+      loop_.cancel(timer_);
+    }
   }
 
  private:
   EventLoop& loop_;
+  const std::optional<uid_t> user_;
   const std::function<void()> on_timer_;
-  std::optional<EventLoop::TimerId> timer_;
+  TimePoint armed_for_ = kNever;
+  EventLoop::TimerId timer_{};  // without a user
+  UserTimers::Id in_turns_;     // with one
 };
 
 }  // namespace verbena::agent

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/user_timers.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace verbena::agent {
@@ -14,8 +15,8 @@ constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
 
 UserTimers::Id UserTimers::at(uid_t user, TimePoint when, Task task) {
   OfUser& its = find_or_make(user);
-  const Id id{user, when, ++next_number_};
-  its.timers.emplace(std::pair(when, id.number), std::move(task));
+  const Id id{user, std::max(when, now_), ++next_number_};
+  its.timers.emplace(std::pair(id.when, id.number), std::move(task));
   if (its.entry.empty()) arm(user, its);
   return id;
 }
@@ -51,6 +52,7 @@ void UserTimers::cancel(const Id& id) {
 }
 
 void UserTimers::queue_due(TimePoint now) {
+  now_ = now;
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     auto entry = deadlines_.extract(deadlines_.begin());
     const uid_t user = entry.value().second;
@@ -69,8 +71,8 @@ void UserTimers::queue_due(TimePoint now) {
 bool UserTimers::run_one(uid_t user) {
   const auto found = users_.find(user);
   OfUser& its = found->second;
-  const TimePoint now = clock_();
-  const auto is_due = [&] { return !its.timers.empty() && its.timers.begin()->first.first <= now; };
+  now_ = clock_();
+  const auto is_due = [&] { return !its.timers.empty() && its.timers.begin()->first.first <= now_; };
   if (is_due()) {
     const auto timer = its.timers.extract(its.timers.begin());
     survive_lack_of_memory(timer.mapped());

@@ -34,7 +34,8 @@ class UserTimers {
   UserTimers(const UserTimers&) = delete;
   UserTimers& operator=(const UserTimers&) = delete;
 
-  // Runs the task at this time, in a turn of the user. If this throws std::bad_alloc, no timer is set.
+  // Runs the task at this time, in a turn of the user. One for the past goes behind the user's timers that
+  // are due already. If this throws std::bad_alloc, no timer is set.
   Id at(uid_t user, TimePoint when, Task task);
   // Ignores timers whose task has begun.
   void cancel(const Id& id);
@@ -61,6 +62,7 @@ class UserTimers {
 
   UserTurns& turns_;
   const UserTurns::Clock clock_;
+  TimePoint now_{};  // of the last call of queue_due() or run_one()
   uint64_t next_number_ = 0;
   std::map<uid_t, OfUser> users_;
   Deadlines deadlines_;  // of users for whom no piece is queued

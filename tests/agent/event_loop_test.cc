@@ -228,6 +228,63 @@ TEST(EventLoop, AThousandTimersOfOneMomentLeaveOthersTheirTurn) {
   EXPECT_EQ(runs, 10);
 }
 
+// As does the timer of an object with many deadlines, most of them overdue.
+TEST(EventLoop, ATimerForThePastGoesBehindThoseThatAreDue) {
+  EventLoop loop(Duration::zero());
+  int runs = 0, others = 0;
+  constexpr int kTooMany = 100;
+  const std::function<void()> work = [&] {
+    if (++runs < kTooMany) loop.at(TimePoint{}, work);
+  };
+  loop.at(TimePoint{}, work);
+  loop.at(MonotonicClock::now(), [&] { ++others; });
+  while (others == 0 && runs < kTooMany) loop.run_round();
+  EXPECT_LE(runs, 2);
+}
+
+TEST(DeadlineTimer, KeepsItsPlaceWhenItIsArmedAgain) {
+  EventLoop loop(Duration::zero());
+  int runs = 0, rounds = 0;
+  const std::function<void()> work = [&] { loop.at(TimePoint{}, work); };
+  loop.at(TimePoint{}, work);
+  loop.run_round();
+  DeadlineTimer timer(loop, [&] { ++runs; });
+  for (; runs == 0 && rounds < 100; ++rounds) {
+    timer.arm(TimePoint{});
+    loop.run_round();
+  }
+  EXPECT_LE(rounds, 3);
+}
+
+TEST(DeadlineTimer, OfAUsersObjectRunsInTurnsOfTheUser) {
+  constexpr uid_t kUser = 1'000'000;
+  EventLoop loop;
+  int runs = 0;
+  DeadlineTimer timer(loop, kUser, [&] { ++runs; });
+  timer.arm(TimePoint{});
+  while (runs == 0) {
+    const bool has_turn = loop.has_work_for(kUser);
+    loop.run_round();
+    EXPECT_EQ(runs, has_turn ? 1 : 0);
+  }
+  timer.arm(TimePoint{});
+  timer.cancel();
+  for (int round = 0; round < 3; ++round) loop.in_next_round([] {}), loop.run_round();
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(DeadlineTimer, MayBeDestroyedByItsTask) {
+  for (const bool is_users : {false, true}) {
+    EventLoop loop;
+    std::unique_ptr<DeadlineTimer> timer;
+    const auto end = [&timer] { timer.reset(); };
+    timer =
+        is_users ? std::make_unique<DeadlineTimer>(loop, 1, end) : std::make_unique<DeadlineTimer>(loop, end);
+    timer->arm(TimePoint{});
+    while (timer) loop.run_round();
+  }
+}
+
 // Each descriptor always has work.
 TEST(EventLoop, AUserWithManyDescriptorsHasNoMoreTurnsThanOneWithOne) {
   constexpr uid_t kBusy = 1, kOther = 2;

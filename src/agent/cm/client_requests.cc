@@ -344,6 +344,7 @@ Outcome ClientRequests::restore_connection(CmIdentifier& id, const protocol::CmR
   if (id.qp_type == IBV_QPT_UD) return {};
 
   cm::ConnectionInfo agreed = agreed_in(connection, id, path_of(id, service_.links()));
+  agreed.account = host_.user();
   const TimePoint now = MonotonicClock::now();
   // Checks the claim: a process that could invent connections could make other users' peers believe that
   // their connections are stale.

@@ -86,6 +86,7 @@ Outcome ClientRequests::connect_stream(CmIdentifier& id, const protocol::Connect
   const control::Link* link = service_.links().by_device(id.route.device_index);
   if (link == nullptr) return refuse(ENODEV, "the device is gone");
   cm::ConnectRequest connect;
+  connect.account = host_.user();
   connect.path = path_of(id, service_.links());
   connect.service_id = service_id_of(id);
   connect.local_ca_guid = load_be<uint64_t>(control::guid_of(*link).data());
@@ -105,6 +106,7 @@ Outcome ClientRequests::connect_datagram(CmIdentifier& id, const protocol::Conne
       !checked)
     return checked;
   cm::SidrRequest resolve;
+  resolve.account = host_.user();
   resolve.path = path_of(id, service_.links());
   resolve.service_id = service_id_of(id);
   resolve.packet_life_time = id.route.packet_life_time;

@@ -236,8 +236,15 @@ NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour) {
   return {interface_index, neighbour.family, gid_of(neighbour).bytes};
 }
 
+Neighbours::Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none)
+    : loop_(loop), routes_(routes), needs_none_(std::move(needs_none)) {
+  auto socket = open_route_socket(RTMGRP_NEIGH);
+  if (!socket) log_warning("neighbours cannot be watched: errno {}", socket.error().code);
+  if (socket) events_ = std::move(*socket);
+}
+
 Neighbours::~Neighbours() {
-  stop_listening();
+  if (listens_) loop_.forget(mnl_socket_get_fd(events_.get()));
   for (const auto& [ticket, waiting] : waiting_) loop_.cancel(waiting.timer);
 }
 
@@ -284,24 +291,27 @@ void Neighbours::finish(Ticket ticket, int error) {
   done(error);
 }
 
-bool Neighbours::anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const {
-  const NeighbourKey key = key_of(interface_index, neighbour);
-  const auto first = by_neighbour_.lower_bound({key, 0});
-  return first != by_neighbour_.end() && first->first == key;
+const Neighbours::Waiting* Neighbours::newest_wait(const NeighbourKey& key) const {
+  auto newest = by_neighbour_.upper_bound({key, next_ticket_});
+  if (newest == by_neighbour_.begin() || (--newest)->first != key) return nullptr;
+  return &waiting_.at(newest->second);
 }
 
+// Discards the events that came while nobody waited.
 void Neighbours::listen() {
-  if (events_) return;
-  auto socket = open_route_socket(RTMGRP_NEIGH);
-  if (!socket) return log_warning("neighbours cannot be watched: errno {}", socket.error().code);
-  loop_.watch(mnl_socket_get_fd(socket->get()), EPOLLIN, [this](uint32_t) { receive(); });
-  events_ = std::move(*socket);
+  if (listens_ || !events_) return;
+  const int fd = mnl_socket_get_fd(events_.get());
+  std::byte start[1];
+  while (::recv(fd, start, sizeof start, MSG_DONTWAIT) >= 0 || errno == ENOBUFS) continue;
+  loop_.watch(fd, EPOLLIN, [this](uint32_t) { receive(); });
+  listens_ = true;
 }
 
+// An overflow would wake a loop that watches the socket without reading it.
 void Neighbours::stop_listening() {
-  if (!events_ || !waiting_.empty()) return;
+  if (!listens_ || !waiting_.empty()) return;
   loop_.forget(mnl_socket_get_fd(events_.get()));
-  events_.reset();
+  listens_ = false;
 }
 
 void Neighbours::receive() {
@@ -356,19 +366,31 @@ void Neighbours::ask_for_all() {
 }
 
 // Provokes another search after the kernel has given up, as long as any wait is pending: the neighbour may be
-// booting.
+// booting. In a turn of the user who came last: one who pauses does not come.
 void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighbour) {
-  if (!anyone_waits_for(interface_index, neighbour)) return;
-  loop_.at(MonotonicClock::now() + kPause,
-           [this, interface_index, neighbour] { provoke(interface_index, neighbour); });
+  const NeighbourKey key = key_of(interface_index, neighbour);
+  const Waiting* const wait = newest_wait(key);
+  if (wait == nullptr) return;
+  const std::pair pause(key, wait->user);
+  if (pausing_.contains(pause)) return;
+  loop_.at_for(wait->user, MonotonicClock::now() + kPause, [this, pause, interface_index, neighbour] {
+    pausing_.erase(pause);
+    provoke(interface_index, neighbour);
+  });
+  pausing_.insert(pause);
 }
 
+// rtnetlink reports the result of the search.
 void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
-  if (!anyone_waits_for(interface_index, neighbour)) return;
-  UniqueFd& socket = neighbour.family == AF_INET ? ipv4_ : ipv6_;
-  if (!socket) socket = net::open_neighbour_search(neighbour.family == AF_INET);
-  // rtnetlink reports the result.
-  if (socket) net::search_neighbour(socket.get(), interface_index, gid_of(neighbour));
+  if (newest_wait(key_of(interface_index, neighbour)) == nullptr) return;
+  const bool is_ipv4 = neighbour.family == AF_INET;
+  UniqueFd& socket = is_ipv4 ? ipv4_ : ipv6_;
+  int error = EAGAIN;
+  for (int attempt = 0; attempt < 2 && error == EAGAIN; ++attempt) {
+    if (!socket || attempt > 0) socket = net::open_neighbour_search(is_ipv4);
+    error = socket ? net::search_neighbour(socket.get(), interface_index, gid_of(neighbour)) : EMFILE;
+  }
+  if (error != 0) provoke_again(interface_index, neighbour);
 }
 
 }  // namespace verbena::agent

@@ -84,7 +84,15 @@ NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour);
 
 // Resolves the hardware addresses of neighbours, any number at a time. The kernel looks for a neighbour when
 // a packet is sent to it. So this class sends an empty datagram to the neighbour's discard port, and
-// rtnetlink reports the result. If the kernel gives up, the search starts again. For the agent's thread.
+// rtnetlink reports the result. If the kernel gives up, or a datagram cannot be sent, the search starts again
+// after a pause.
+//
+// All users share a socket for each address family. Datagrams to neighbours that do not answer wait in the
+// kernel for some seconds and fill it. Then it is replaced by a new one.
+//
+// The netlink socket is open from the start to the end: to bind or close one that gets events waits for a
+// lock of the kernel that other users can hold for long. It is read only while any wait is pending. For the
+// agent's thread.
 class Neighbours {
  public:
   // Called with 0 if the hardware address is known, or with ETIMEDOUT.
@@ -95,8 +103,7 @@ class Neighbours {
   using NeedsNone = std::function<bool(uint32_t interface_index)>;
 
   // REQUIRES: loop and routes outlive this object
-  Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none)
-      : loop_(loop), routes_(routes), needs_none_(std::move(needs_none)) {}
+  Neighbours(EventLoop& loop, RouteQuery& routes, NeedsNone needs_none);
   ~Neighbours();
 
   // Calls `done` when the neighbour's hardware address is known, or at the deadline. `done` is called in a
@@ -118,7 +125,8 @@ class Neighbours {
   bool is_known(uint32_t interface_index, const CmAddress& neighbour) {
     return needs_none_(interface_index) || routes_.knows_neighbour(interface_index, neighbour);
   }
-  bool anyone_waits_for(uint32_t interface_index, const CmAddress& neighbour) const;
+  // Returns the newest wait for this neighbour, or nullptr if it is known or nobody waits.
+  const Waiting* newest_wait(const NeighbourKey& key) const;
   void listen();
   void stop_listening();
   void receive();
@@ -135,7 +143,10 @@ class Neighbours {
   std::unordered_map<Ticket, Waiting> waiting_;
   // Waits for neighbours that are not known. The ticket distinguishes several waits for one neighbour.
   std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
-  NetlinkSocket events_;  // open while any wait is pending
+  // Neighbours that are searched for again after a pause, and the users in whose turns that is.
+  std::set<std::pair<NeighbourKey, uid_t>> pausing_;
+  NetlinkSocket events_;
+  bool listens_ = false;
   EventLoop::QueuedTask stop_{loop_, [this] { stop_listening(); }};
   UniqueFd ipv4_;
   UniqueFd ipv6_;

@@ -19,9 +19,6 @@ constexpr Duration kClaimTime = std::chrono::seconds(30);
 // By so much clients that come back one after the other prolong the time in which more are expected.
 constexpr Duration kReturnExtension = std::chrono::seconds(5);
 
-// Maximum number of connection timers per round. A program may have thousands that expire at once.
-constexpr size_t kTimersAtOnce = 64;
-
 constexpr uint32_t kLoopbackInterface = 1;  // in every network namespace
 
 cm::ManagerConfig manager_config() {
@@ -280,19 +277,24 @@ void CmService::release_port(CmIdentifier& id) {
   if (const auto ports = port_space(id.port_space)) (*ports)->release(id);
 }
 
-// So all datagrams of the round are sent together, and the timer is set once.
+// So all datagrams of the round are sent together.
 void CmService::settle() {
   settle_.queue();
 }
 
 void CmService::finish_round() {
   gsi_.flush();
-  timer_.arm(manager_.deadline());
   if (clients_.empty()) agent_.consider_idle();
 }
 
-void CmService::on_timer() {
-  manager_.on_timer(MonotonicClock::now(), kTimersAtOnce);
+void CmService::on_timer_set(uid_t user, TimePoint when) {
+  timers_.try_emplace(user, loop_, user, [this, user] { on_timer(user); }).first->second.arm(when);
+}
+
+// Handles one timer, in a turn of the user: a program may have thousands that expire at once.
+void CmService::on_timer(uid_t user) {
+  manager_.on_timer(user, MonotonicClock::now());
+  timers_.at(user).arm(manager_.deadline(user));
   settle();
 }
 

@@ -172,7 +172,7 @@ class CmService final : private cm::Sink {
   // Returns the connection manager. Call settle() after each operation on it.
   cm::Manager& manager() { return manager_; }
   const cm::Manager& manager() const { return manager_; }
-  // Makes the service send staged datagrams and set its timer at the end of this round of the event loop.
+  // Makes the service send staged datagrams at the end of this round of the event loop.
   void settle();
   // Returns the port space with this RDMA_PS_* number. Fails with EPROTONOSUPPORT if there is none.
   Result<PortSpace*> port_space(uint16_t number);
@@ -236,6 +236,7 @@ class CmService final : private cm::Sink {
  private:
   // cm::Sink
   void send(const cm::Mad& mad, const roce::Path& path) override;
+  void on_timer_set(uid_t user, TimePoint when) override;
   // Delivers a datagram to this host itself while QP1 is not open. Drops a datagram for another host.
   void loop_back(const cm::Mad& mad, const roce::Path& path);
   // Returns whether a datagram's source is an address of this host. If so, the agent must have sent it.
@@ -246,7 +247,7 @@ class CmService final : private cm::Sink {
   void answer_early_messages();
   void receive_early_messages();
   void finish_round();
-  void on_timer();
+  void on_timer(uid_t user);
   void end_claims_at(TimePoint when);
 
   EventLoop& loop_;
@@ -280,8 +281,8 @@ class CmService final : private cm::Sink {
   EventLoop::QueuedTask look_again_{loop_, [this] { receive_early_messages(); }};
   DeadlineTimer early_timer_{loop_, [this] { answer_early_messages(); }};
   EventLoop::QueuedTask settle_{loop_, [this] { finish_round(); }};
-  DeadlineTimer timer_{loop_, [this] { on_timer(); }};
-  GoneClients gone_clients_;  // destroyed first: the clients use the members above
+  std::map<uid_t, DeadlineTimer> timers_;  // for the connections of each user
+  GoneClients gone_clients_;               // destroyed first: the clients use the members above
 };
 
 // Returns the service's counters, and how many identifiers and connections are in each state.

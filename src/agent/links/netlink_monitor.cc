@@ -158,23 +158,29 @@ void NetlinkMonitor::receive() {
 }
 
 Result<void> NetlinkMonitor::dump() {
-  const auto socket = open_route_socket(0);
-  if (!socket) return fail(socket.error().code);
+  if (!queries_) {
+    auto socket = open_route_socket(0);
+    if (!socket) return fail(socket.error().code);
+    queries_ = std::move(*socket);
+  }
   table_.begin_dump();
-  unsigned sequence = 0;
   for (const unsigned type : {RTM_GETLINK, RTM_GETADDR}) {
     // The kernel marks a dump during which something changed (EINTR): request it again.
     Result<void> dumped = fail(EINTR);
     for (int attempt = 0; attempt < 10 && !dumped && dumped.error().code == EINTR; ++attempt) {
-      dumped = dump_one(socket->get(), type, ++sequence);
+      dumped = dump_one(type);
     }
-    if (!dumped) return dumped;  // without end_dump(): a stale entry is better than a missing one
+    if (dumped) continue;
+    queries_.reset();  // may have the rest of an answer
+    return dumped;     // without end_dump(): a stale entry is better than a missing one
   }
   table_.end_dump();
   return {};
 }
 
-Result<void> NetlinkMonitor::dump_one(mnl_socket* socket, unsigned type, unsigned sequence) {
+Result<void> NetlinkMonitor::dump_one(unsigned type) {
+  mnl_socket* const socket = queries_.get();
+  const unsigned sequence = ++sequence_;
   char request[MNL_NLMSG_HDRLEN + sizeof(rtgenmsg) + MNL_ALIGNTO];
   nlmsghdr* message = mnl_nlmsg_put_header(request);
   message->nlmsg_type = static_cast<uint16_t>(type);

@@ -22,10 +22,14 @@ class NetlinkMonitor {
 
  private:
   Result<void> dump();
-  Result<void> dump_one(mnl_socket* socket, unsigned type, unsigned sequence);
+  Result<void> dump_one(unsigned type);
 
   LinkTable& table_;
   NetlinkSocket events_;
+  // For dumps. Kept while they succeed: to close a netlink socket waits for a lock of the kernel that other
+  // users can hold for long.
+  NetlinkSocket queries_;
+  unsigned sequence_ = 0;
 };
 
 }  // namespace verbena::agent

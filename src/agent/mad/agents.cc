@@ -116,10 +116,14 @@ bool WaitingRequests::add(WaitingRequest request, TimePoint now) {
   const auto transaction = request.mad.get<uint64_t>(mad::kTransactionAt);
   if (entries_.contains(transaction)) return false;
   const TimePoint deadline = now + request.timeout;
-  of_port_[request.port].insert(transaction);
-  by_deadline_.emplace(deadline, transaction);
+  of_port_[request.port].emplace(deadline, transaction);
   entries_.emplace(transaction, Entry{std::move(request), deadline});
   return true;
+}
+
+TimePoint WaitingRequests::deadline(uint64_t port) const {
+  const auto found = of_port_.find(port);
+  return found != of_port_.end() ? found->second.begin()->first : kNever;
 }
 
 bool WaitingRequests::has_room(uint64_t port) const {
@@ -128,9 +132,8 @@ bool WaitingRequests::has_room(uint64_t port) const {
 }
 
 void WaitingRequests::erase(Map::const_iterator entry) {
-  by_deadline_.erase({entry->second.deadline, entry->first});
   const auto of_port = of_port_.find(entry->second.request.port);
-  of_port->second.erase(entry->first);
+  of_port->second.erase({entry->second.deadline, entry->first});
   if (of_port->second.empty()) of_port_.erase(of_port);
   entries_.erase(entry);
 }
@@ -153,9 +156,10 @@ std::optional<WaitingRequest> WaitingRequests::answered(const mad::MadHeader& he
   return taken;
 }
 
-std::optional<WaitingRequests::Due> WaitingRequests::take_due(TimePoint now) {
-  if (deadline() > now) return std::nullopt;
-  const auto found = entries_.find(by_deadline_.begin()->second);
+std::optional<WaitingRequests::Due> WaitingRequests::take_due(uint64_t port, TimePoint now) {
+  if (deadline(port) > now) return std::nullopt;
+  auto& of_port = of_port_.at(port);
+  const auto found = entries_.find(of_port.begin()->second);
   Entry& entry = found->second;
   if (entry.request.retries == 0) {
     Due due{entry.request, true};
@@ -163,9 +167,9 @@ std::optional<WaitingRequests::Due> WaitingRequests::take_due(TimePoint now) {
     return due;
   }
   --entry.request.retries;
-  by_deadline_.erase({entry.deadline, found->first});
-  entry.deadline = now + entry.request.timeout;
-  by_deadline_.emplace(entry.deadline, found->first);
+  auto node = of_port.extract(of_port.begin());
+  node.value().first = entry.deadline = now + entry.request.timeout;
+  of_port.insert(std::move(node));
   return Due{entry.request, false};
 }
 
@@ -173,7 +177,7 @@ template <class IsIt>
 void WaitingRequests::remove_of(uint64_t port, IsIt is_it) {
   const auto of_port = of_port_.find(port);
   if (of_port == of_port_.end()) return;
-  for (const uint64_t transaction : std::set(of_port->second)) {
+  for (const auto& [deadline, transaction] : std::set(of_port->second)) {
     const auto entry = entries_.find(transaction);
     if (is_it(entry->second.request)) erase(entry);
   }

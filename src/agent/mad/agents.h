@@ -131,16 +131,16 @@ class WaitingRequests {
     return find(header, from) != entries_.end();
   }
 
-  // Returns when the next timeout expires, or kNever if no request is waiting.
-  TimePoint deadline() const { return by_deadline_.empty() ? kNever : by_deadline_.begin()->first; }
+  // Returns when the port's next timeout expires, or kNever if none of its requests is waiting.
+  TimePoint deadline(uint64_t port) const;
   // A request whose timeout has expired. If `given_up` is false, the caller repeats the request, which goes
   // on waiting. Otherwise the request had no retries left and was removed.
   struct Due {
     WaitingRequest request;
     bool given_up = false;
   };
-  // Returns one request whose timeout has expired at `now`, or nullopt if there is none.
-  std::optional<Due> take_due(TimePoint now);
+  // Returns one request of the port whose timeout has expired at `now`, or nullopt if there is none.
+  std::optional<Due> take_due(uint64_t port, TimePoint now);
   // Remove the waiting requests of a port, or of one MAD agent of a port.
   void remove_port(uint64_t port);
   void remove_agent(uint64_t port, uint32_t agent);
@@ -158,8 +158,7 @@ class WaitingRequests {
   void remove_of(uint64_t port, IsIt is_it);
 
   Map entries_;
-  std::set<std::pair<TimePoint, uint64_t>> by_deadline_;
-  std::map<uint64_t, std::set<uint64_t>> of_port_;  // no empty sets
+  std::map<uint64_t, std::set<std::pair<TimePoint, uint64_t>>> of_port_;  // by deadline; no empty sets
 };
 
 }  // namespace verbena::agent

@@ -19,9 +19,6 @@ constexpr uint8_t kOwnPortNumber = 1;
 constexpr uint64_t kFabricsOwn = 0;  // in place of a program's port number
 // A neighbour that was not heard for this long is dropped: three announcements in a row were lost.
 constexpr Duration kForgottenAfter = std::chrono::seconds(35);
-// Maximum number of requests that are repeated or given up per round. Programs may have 174,000 that are due
-// at once.
-constexpr int kDueAtOnce = 64;
 constexpr auto kLongestTimeout = std::chrono::minutes(10);
 
 // Whether programs may send and receive datagrams of this class. Not those of connection management, which
@@ -102,10 +99,7 @@ bool MadDispatcher::has_room(uint64_t port) {
   if (MonotonicClock::now() >= settled) {
     return waiting_.has_room(port) && long_.has_room(port, ports_.at(port)->user());
   }
-  loop_.at(settled, [this, port] {
-    const auto found = ports_.find(port);
-    if (found != ports_.end()) found->second->resume();
-  });
+  ports_.at(port)->arm(settled);
   return false;
 }
 
@@ -213,7 +207,7 @@ bool MadDispatcher::wait_for_answer(uint64_t port, const protocol::UserMad& head
   request.timeout = std::min<Duration>(std::chrono::milliseconds(header.timeout_ms), kLongestTimeout);
   request.retries = retries;
   const bool added = waiting_.add(std::move(request), MonotonicClock::now());
-  timer_.arm(waiting_.deadline());
+  ports_.at(port)->arm(waiting_.deadline(port));
   return added;
 }
 
@@ -480,20 +474,18 @@ void MadDispatcher::send(const Mad& mad, const Correspondent& to) {
 
 // ---- timeouts
 
-void MadDispatcher::on_timer() {
-  for (int i = 0; i < kDueAtOnce; ++i) {
-    const auto due = waiting_.take_due(MonotonicClock::now());
-    if (!due) break;
-    const WaitingRequest& request = due->request;
-    const auto port = ports_.find(request.port);
-    if (port == ports_.end()) continue;
-    if (due->given_up) {
-      give_back(request.port, request.header, request.mad);
-    } else if (LinkFabric* fabric = fabrics_.find(port->second->device_index())) {
-      dispatch(*fabric, request.mad, byteswap(request.header.lid_be), request.to);
-    }
+void MadDispatcher::on_timer(uint64_t port) {
+  OpenPort& open = *ports_.at(port);
+  const auto due = waiting_.take_due(port, MonotonicClock::now());
+  open.arm(waiting_.deadline(port));
+  open.resume();
+  if (!due) return;
+  const WaitingRequest& request = due->request;
+  if (due->given_up) {
+    give_back(port, request.header, request.mad);
+  } else if (LinkFabric* fabric = fabrics_.find(open.device_index())) {
+    dispatch(*fabric, request.mad, byteswap(request.header.lid_be), request.to);
   }
-  timer_.arm(waiting_.deadline());
 }
 
 // Returns an unanswered request to its program as the kernel does: only its header, with the status.

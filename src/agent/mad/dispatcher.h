@@ -50,6 +50,8 @@ class OpenPort {
   uint32_t device_index() const { return device_index_; }
   // Reads again after MadDispatcher::has_room() has returned false.
   void resume();
+  // Makes the port call owner.on_timer() at `deadline` or earlier, in a turn of its user.
+  void arm(TimePoint deadline) { timer_.arm(deadline); }
   // Sends a datagram or a message of several to the program. The message is lost if the program's socket is
   // full, as in the kernel. A message that needs a file is also lost if the user's programs hold too many
   // files, or the program does not support files.
@@ -70,6 +72,7 @@ class OpenPort {
   const uid_t user_;
   const uint32_t device_index_;
   ClientSocket socket_;
+  DeadlineTimer timer_;
   const bool takes_files_;
   bool paused_ = false;
   uint64_t ticket_ = 0;  // of the wait until a message's file may be received; 0: none
@@ -116,6 +119,8 @@ class MadDispatcher : private LongMessages::Host {
   void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
   // Returns whether the port may read another datagram now. If not, the port is resumed later.
   bool has_room(uint64_t port);
+  // Repeats or gives up a request whose timeout has expired. Resumes the port.
+  void on_timer(uint64_t port);
   // Destroys the port.
   void close(uint64_t port);
 
@@ -156,8 +161,6 @@ class MadDispatcher : private LongMessages::Host {
   // Sends to QP1 of another host. A datagram that cannot be sent is lost.
   void send(const mad::Mad& mad, const Correspondent& to);
 
-  void on_timer();
-
   EventLoop& loop_;
   ClientSockets& sockets_;
   CmService& cm_;
@@ -169,7 +172,6 @@ class MadDispatcher : private LongMessages::Host {
   WaitingRequests waiting_;
   LongMessages long_;
   std::map<uint64_t, std::unique_ptr<OpenPort>> ports_;
-  DeadlineTimer timer_{loop_, [this] { on_timer(); }};
 };
 
 }  // namespace verbena::agent

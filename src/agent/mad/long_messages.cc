@@ -22,6 +22,13 @@ constexpr size_t blocks_of(size_t bytes) {
 
 // ---- sending
 
+LongMessages::Entry::Entry(LongMessages& all, const RmppKey& key, Sending from,
+                           std::vector<std::byte> message)
+    : sending(std::move(from)),
+      sender(std::move(message), std::chrono::milliseconds(sending.header.timeout_ms),
+             std::min(sending.header.retries, kMaxRetries), MonotonicClock::now()),
+      timer(all.loop_, sending.user, [&all, key] { all.on_deadline(key); }) {}
+
 bool LongMessages::has_room(uint64_t port, uid_t user) const {
   if (!quota_.allows(user, blocks_of(mad::kMaxRmppBytes))) return false;
   const auto found = load_of_port_.find(port);
@@ -39,14 +46,9 @@ void LongMessages::send(Sending sending, std::vector<std::byte> message) {
   Load& load = load_of_port_[sending.port];
   load.bytes += message.size();
   ++load.messages;
-  const auto wait = std::chrono::milliseconds(sending.header.timeout_ms);
-  const uint32_t retries = std::min(sending.header.retries, kMaxRetries);
-  const auto entry = sendings_
-                         .emplace(key, Entry{std::move(sending), RmppSender(std::move(message), wait, retries,
-                                                                            MonotonicClock::now())})
-                         .first;
-  pump_later(key, entry->second);
-  timer_.arm(entry->second.sender.deadline());
+  Entry& entry = sendings_.try_emplace(key, *this, key, std::move(sending), std::move(message)).first->second;
+  pump_later(key, entry);
+  entry.timer.arm(entry.sender.deadline());
 }
 
 void LongMessages::pump_later(const RmppKey& key, Entry& entry) {
@@ -88,7 +90,7 @@ bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Corre
   if (entry.sender.state() == RmppSender::State::kDone && wants_answer) {
     host_.reply(device_index, mad::rmpp_ack(mad, 0, 1), from);
   }
-  timer_.arm(entry.sender.deadline());
+  entry.timer.arm(entry.sender.deadline());
   settle(found);
   return true;
 }
@@ -100,13 +102,11 @@ void LongMessages::settle(Map::iterator entry) {
     if (sender.has_next()) pump_later(entry->first, entry->second);
     return;
   }
-  const Sending sending = entry->second.sending;
-  const Mad first = sender.first();
-  erase(entry);
   // The sender of a refused message is not told, as in the kernel.
   if (state != RmppSender::State::kRefused) {
-    host_.on_sent(sending, first, state == RmppSender::State::kDone);
+    host_.on_sent(entry->second.sending, sender.first(), state == RmppSender::State::kDone);
   }
+  erase(entry);
   host_.resume_all();
 }
 
@@ -161,7 +161,7 @@ std::vector<std::byte> LongMessages::on_segment(const MadAgent& agent, const Mad
                                                 const Correspondent& from) {
   auto outcome = receiver_.on_data(agent.transaction, from.path.destination, mad, MonotonicClock::now());
   if (outcome.reply) host_.reply(agent.device_index, *outcome.reply, from);
-  timer_.arm(receiver_.deadline());
+  receiver_timer_.arm(receiver_.deadline());
   return std::move(outcome.message);
 }
 
@@ -175,24 +175,19 @@ void LongMessages::forget(const MadAgent& agent, const Mad& abort, const Corresp
 
 // ---- timeouts
 
-void LongMessages::on_timer() {
+void LongMessages::on_deadline(const RmppKey& key) {
+  const auto found = sendings_.find(key);
+  Entry& entry = found->second;
   const TimePoint now = MonotonicClock::now();
-  while (const auto due = receiver_.take_due(now)) {
-    host_.abort(static_cast<uint32_t>(due->key.owner), due->key.other, due->reply);
-  }
-  std::vector<RmppKey> due;
-  for (const auto& [key, entry] : sendings_) {
-    if (entry.sender.deadline() <= now) due.push_back(key);
-  }
-  for (const RmppKey& key : due) {
-    const auto found = sendings_.find(key);
-    if (found == sendings_.end()) continue;
-    found->second.sender.on_deadline(now);
-    settle(found);
-  }
-  TimePoint next = receiver_.deadline();
-  for (const auto& [key, entry] : sendings_) next = std::min(next, entry.sender.deadline());
-  timer_.arm(next);
+  if (entry.sender.deadline() <= now) entry.sender.on_deadline(now);
+  entry.timer.arm(entry.sender.deadline());
+  settle(found);
+}
+
+void LongMessages::abort_overdue() {
+  const auto due = receiver_.take_due(MonotonicClock::now());
+  receiver_timer_.arm(receiver_.deadline());
+  if (due) host_.abort(static_cast<uint32_t>(due->key.owner), due->key.other, due->reply);
 }
 
 }  // namespace verbena::agent

@@ -82,8 +82,11 @@ class LongMessages {
 
  private:
   struct Entry {
+    Entry(LongMessages& all, const mad::RmppKey& key, Sending from, std::vector<std::byte> message);
+
     Sending sending;
     mad::RmppSender sender;
+    DeadlineTimer timer;
     bool is_pumped = false;
   };
   struct Load {
@@ -100,7 +103,8 @@ class LongMessages {
   Map::iterator erase(Map::const_iterator entry);
   template <class IsIt>
   void remove_if(IsIt is_it);
-  void on_timer();
+  void on_deadline(const mad::RmppKey& key);
+  void abort_overdue();
 
   EventLoop& loop_;
   Host& host_;
@@ -110,7 +114,7 @@ class LongMessages {
   Map sendings_;
   std::map<uint64_t, Load> load_of_port_;
   mad::RmppReceiver receiver_;
-  DeadlineTimer timer_{loop_, [this] { on_timer(); }};
+  DeadlineTimer receiver_timer_{loop_, [this] { abort_overdue(); }};
 };
 
 }  // namespace verbena::agent

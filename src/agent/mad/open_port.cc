@@ -14,6 +14,7 @@ OpenPort::OpenPort(MadDispatcher& owner, uint64_t number, EventLoop& loop, Clien
       user_(user),
       device_index_(device_index),
       socket_(sockets, user, std::move(socket), ClientSockets::For::kEvents, std::move(share)),
+      timer_(loop, user, [&owner, number] { owner.on_timer(number); }),
       takes_files_(takes_files) {
   loop_.watch_for(user, socket_.get(), EPOLLIN, [this](uint32_t events) {
     // A paused port reads nothing, and would not notice that its program has ended.

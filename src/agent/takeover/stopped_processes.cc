@@ -83,13 +83,14 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
         pid_(leased.lessee.pid),
         uid_(leased.lessee.uid),
         lease_(leased.lease),
-        splitter_(of.port_, leased.index, counters_) {
+        splitter_(of.port_, leased.index, counters_),
+        reading_(loop_, uid_, [this] { read(); }),
+        reminder_(loop_, uid_, [this] { remind(); }) {
     watch();
   }
   ~Slot() override {
     if (is_watching_) loop_.forget(socket_);
     of_.leave(*this);
-    for (auto* timer : {&reading_, &reminder_}) cancel(*timer);
     if (answers_) set_peek_offset(socket_, -1);
   }
   Slot(const Slot&) = delete;
@@ -132,7 +133,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     answers_ = false;
     set_peek_offset(socket_, -1);
     forget();
-    for (auto* timer : {&reading_, &reminder_}) cancel(*timer);
+    reading_.cancel();
+    reminder_.cancel();
     waiting_.clear();
     watch();
   }
@@ -163,18 +165,8 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   void forget() {
     if (std::exchange(is_watching_, false)) loop_.forget(socket_);
   }
-  void cancel(std::optional<EventLoop::TimerId>& timer) {
-    if (timer) loop_.cancel(*std::exchange(timer, std::nullopt));
-  }
 
-  void read_soon() {
-    if (reading_) return;
-    const TimePoint next = std::max(MonotonicClock::now(), last_reading_ + kReadInterval);
-    reading_ = loop_.at(next, [this] {
-      reading_.reset();
-      read();
-    });
-  }
+  void read_soon() { reading_.arm(std::max(MonotonicClock::now(), last_reading_ + kReadInterval)); }
 
   void read() {
     last_reading_ = MonotonicClock::now();
@@ -192,12 +184,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   }
 
   void remind_later() {
-    if (reminder_ || waiting_.empty()) return;
-    reminder_ = loop_.at(MonotonicClock::now() + kReminderInterval, [this] {
-      reminder_.reset();
-      remind();
-      remind_later();
-    });
+    if (!waiting_.empty()) reminder_.arm(MonotonicClock::now() + kReminderInterval);
   }
 
   // Repeats the acknowledgement to a limited number of peers per call, in turn.
@@ -213,6 +200,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
       if (!answer || now >= next->second.until) waiting_.erase(next);
     }
     of_.sender_.flush();
+    remind_later();
   }
 
   // Receives one datagram. False if there is none, or with MSG_PEEK no unseen one.
@@ -342,11 +330,11 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   net::DatagramSplitter splitter_;
   bool is_watching_ = false;
   bool answers_ = false;
-  std::optional<EventLoop::TimerId> reading_;
+  DeadlineTimer reading_;
   TimePoint last_reading_{};
   std::map<Key, Request> requests_;
   size_t looks_left_ = 0;  // in this reading
-  std::optional<EventLoop::TimerId> reminder_;
+  DeadlineTimer reminder_;
   std::map<Key, Waiting> waiting_;  // those that have been answered
   Key last_reminded_{};
 };
@@ -371,15 +359,8 @@ void StoppedProcesses::ask_soon(Slot& slot) {
   process.look.arm(MonotonicClock::now() + kPatience);
 }
 
-void StoppedProcesses::in_turn(uid_t user, pid_t pid, Work work) {
-  loop_.in_turn_of(user, [this, pid, work] {
-    if (const auto found = processes_.find(pid); found != processes_.end()) (this->*work)(pid, found->second);
-    return false;
-  });
-}
-
-void StoppedProcesses::look(pid_t pid, Process& process) {
-  const auto curious = std::exchange(process.curious, {});
+void StoppedProcesses::look(pid_t pid) {
+  const auto curious = std::exchange(processes_.at(pid).curious, {});
   const auto has_unread = [](const Slot* slot) { return slot->has_unread(); };
   const bool is_stopped = std::ranges::any_of(curious, has_unread) && is_stopped_(pid);
   for (Slot* slot : curious) is_stopped && slot->has_unread() ? slot->begin() : slot->watch();
@@ -392,7 +373,8 @@ void StoppedProcesses::answers(Slot& slot) {
   process.check.arm(MonotonicClock::now() + kStateInterval);
 }
 
-void StoppedProcesses::check(pid_t pid, Process& process) {
+void StoppedProcesses::check(pid_t pid) {
+  Process& process = processes_.at(pid);
   if (process.answering.empty()) return;
   if (is_stopped_(pid)) return process.check.arm(MonotonicClock::now() + kStateInterval);
   for (Slot* slot : std::exchange(process.answering, {})) slot->end();

@@ -55,9 +55,9 @@ namespace verbena::agent {
 // any full buffer.
 //
 // Idle sockets cost no time. A socket is watched for its next packet. Only if that packet is still unread
-// after 60 ms, the process's state is read, once for all its slots. That is done in a turn of the process's
-// user (EventLoop), who may have hundreds of processes, and make their files in /proc take long. For the
-// agent's thread.
+// after 60 ms, the process's state is read, once for all its slots. That, and all reading and answering, is
+// done in turns of the process's user (EventLoop), who may have hundreds of stopped processes, flood them
+// with packets, and make their files in /proc take long. For the agent's thread.
 class StoppedProcesses {
  public:
   using IsStopped = std::function<bool(pid_t)>;
@@ -75,23 +75,20 @@ class StoppedProcesses {
   // A process with unread packets in its sockets.
   struct Process {
     Process(StoppedProcesses& all, pid_t pid, uid_t user)
-        : look(all.loop_, [&all, pid, user] { all.in_turn(user, pid, &StoppedProcesses::look); }),
-          check(all.loop_, [&all, pid, user] { all.in_turn(user, pid, &StoppedProcesses::check); }) {}
+        : look(all.loop_, user, [&all, pid] { all.look(pid); }),
+          check(all.loop_, user, [&all, pid] { all.check(pid); }) {}
 
     std::set<Slot*> curious;  // slots that wait to learn whether the process is stopped
     DeadlineTimer look;
     std::set<Slot*> answering;  // slots that answer peers, because the process is stopped
     DeadlineTimer check;
   };
-  using Work = void (StoppedProcesses::*)(pid_t pid, Process& process);
 
   void ask_soon(Slot& slot);
   Process& process_of(const Slot& slot);
-  // Does the work in a turn of the user, unless no slot of the process needs it then.
-  void in_turn(uid_t user, pid_t pid, Work work);
-  void look(pid_t pid, Process& process);
+  void look(pid_t pid);
   void answers(Slot& slot);
-  void check(pid_t pid, Process& process);
+  void check(pid_t pid);
   void leave(Slot& slot);
   void forget_if_done(pid_t pid);
 

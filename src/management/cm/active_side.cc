@@ -70,7 +70,7 @@ Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context
   if (request.qp_type == QpType::kXrcTarget) return fail(EINVAL);
   Req req = make_req(request);
   if (!say(request.parameters, req)) return fail(EINVAL);
-  Connection& connection = table_.create(context, request.path);
+  Connection& connection = table_.create(context, request.path, request.account);
   req.local_id = connection.info.local_id;
   remember(request, connection);
   sender_.begin_transaction(connection);

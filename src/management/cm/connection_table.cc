@@ -10,8 +10,9 @@ constexpr Duration kLinger = std::chrono::seconds(16);
 
 }  // namespace
 
-ConnectionTable::ConnectionTable(const ManagerConfig& config, Counters& counters, Random random)
+ConnectionTable::ConnectionTable(const ManagerConfig& config, Sink& sink, Counters& counters, Random random)
     : config_(config),
+      sink_(sink),
       counters_(counters),
       half_open_(Quota::Size::of(config.max_half_open), config.own_account),
       ids_(random.next(), config.id_mask),
@@ -39,9 +40,8 @@ Connection& ConnectionTable::create(uint64_t context, const roce::Path& path, ui
   info.local_id = draw_id();
   info.context = context;
   info.path = path;
-  Connection& connection = insert(info);
-  connection.account = account;
-  return connection;
+  info.account = account;
+  return insert(info);
 }
 
 Connection& ConnectionTable::take_up(const ConnectionInfo& agreed, uint64_t context) {
@@ -107,14 +107,33 @@ void ConnectionTable::erase_from(ByPeer& index, const PeerNumber& key, const Con
 
 void ConnectionTable::set_timer(Connection& connection, TimePoint when) {
   cancel_timer(connection);
-  timers_.emplace(when, connection.info.local_id);
+  timers_.insert({connection.info.account, when, connection.info.local_id});
   connection.expires = when;
+  sink_.on_timer_set(connection.info.account, when);
 }
 
 void ConnectionTable::cancel_timer(Connection& connection) {
   if (connection.expires == kNever) return;
-  timers_.erase({connection.expires, connection.info.local_id});
+  timers_.erase({connection.info.account, connection.expires, connection.info.local_id});
   connection.expires = kNever;
+}
+
+TimePoint ConnectionTable::deadline(uint32_t account) const {
+  const auto first = timers_.lower_bound({account, TimePoint::min(), 0});
+  return first != timers_.end() && first->account == account ? first->when : kNever;
+}
+
+Connection& ConnectionTable::next_due(uint32_t account) const {
+  return *find(timers_.lower_bound({account, TimePoint::min(), 0})->id);
+}
+
+uint32_t ConnectionTable::next_account() const {
+  Timer next{0, kNever, 0};
+  for (auto first = timers_.begin(); first != timers_.end();
+       first = timers_.upper_bound({first->account, kNever, UINT32_MAX})) {
+    if (first->when < next.when) next = *first;
+  }
+  return next.account;
 }
 
 // REQUIRES: the local QPN does not change while the connection holds it
@@ -131,8 +150,8 @@ void ConnectionTable::update_local_qpn(const Connection& connection, State state
 // Updates the indexes and counts that depend on the state.
 void ConnectionTable::enter(Connection& connection, State state) {
   State& current = connection.info.state;
-  if (kHalfOpen.has(state)) half_open_.take(connection.account);
-  if (kHalfOpen.has(current)) half_open_.give_back(connection.account);
+  if (kHalfOpen.has(state)) half_open_.take(connection.info.account);
+  if (kHalfOpen.has(current)) half_open_.give_back(connection.info.account);
   if (kHoldsRemoteQpn.has(current) && !kHoldsRemoteQpn.has(state)) {
     erase_from(by_remote_qpn_, remote_qpn_of(connection), connection);
   }

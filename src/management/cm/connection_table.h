@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -15,6 +16,7 @@
 #include "base/random.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "management/cm/events.h"
 #include "management/cm/messages.h"
 #include "management/cm/numbers.h"
 #include "management/cm/parameters.h"
@@ -39,7 +41,6 @@ struct Connection {
 
   bool has_owner = true;     // the owner has not called destroy() yet
   bool lingers = false;      // in state kIdle, but repeats its last answer for 16 s
-  uint32_t account = 0;      // the owner's account, against which a half-open connection counts
   uint64_t transaction = 0;  // transaction ID of the current request, which answers carry too
   uint64_t service_id = 0;   // of a service ID resolution
   uint64_t local_ca_guid = 0;
@@ -100,13 +101,13 @@ inline constexpr StateSet kResolves{State::kSidrReqSent, State::kSidrReqReceived
 // their timers. Does not read or send messages. One thread.
 class ConnectionTable {
  public:
-  // REQUIRES: config and counters outlive the table
-  ConnectionTable(const ManagerConfig& config, Counters& counters, Random random);
+  // Calls sink.on_timer_set(). REQUIRES: the references outlive the table
+  ConnectionTable(const ManagerConfig& config, Sink& sink, Counters& counters, Random random);
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
   // Creates a connection in state kIdle with a new ID.
-  Connection& create(uint64_t context, const roce::Path& path, uint32_t account = 0);
+  Connection& create(uint64_t context, const roce::Path& path, uint32_t account);
   // Adds an established connection of a former manager, under the ID that it had there. REQUIRES: the ID is
   // free
   Connection& take_up(const ConnectionInfo& agreed, uint64_t context);
@@ -159,10 +160,12 @@ class ConnectionTable {
 
   void set_timer(Connection& connection, TimePoint when);
   void cancel_timer(Connection& connection);
-  // Returns when the first timer expires; kNever if none runs.
-  TimePoint deadline() const { return timers_.empty() ? kNever : timers_.begin()->first; }
-  // Returns the connection whose timer expires first. REQUIRES: deadline() != kNever
-  Connection& next_due() const { return *find(timers_.begin()->second); }
+  // Returns when the first timer of the account expires; kNever if none runs.
+  TimePoint deadline(uint32_t account) const;
+  // Returns the account's connection whose timer expires first. REQUIRES: deadline(account) != kNever
+  Connection& next_due(uint32_t account) const;
+  // Returns the account whose timer expires first, or any if no timer runs. Looks at all accounts.
+  uint32_t next_account() const;
 
   size_t size() const { return by_local_id_.size(); }
   size_t half_open() const { return half_open_.of_all(); }
@@ -208,6 +211,7 @@ class ConnectionTable {
   void unlink_wait(Connection& connection);
 
   const ManagerConfig& config_;
+  Sink& sink_;
   Counters& counters_;
   Quota half_open_;
   IdSequence ids_;
@@ -218,7 +222,13 @@ class ConnectionTable {
   ByPeer by_remote_qpn_;
   ByPeer sidr_requests_;
   std::set<std::pair<uint32_t, LocalId>> by_local_qpn_;
-  std::set<std::pair<TimePoint, LocalId>> timers_;
+  struct Timer {
+    uint32_t account;
+    TimePoint when;
+    LocalId id;
+    friend auto operator<=>(const Timer&, const Timer&) = default;
+  };
+  std::set<Timer> timers_;
   IntrusiveList<Connection, &Connection::wait_hook> waits_;  // oldest first
 };
 

@@ -52,7 +52,7 @@ struct Admission {
   RejReason reason = RejReason::kInvalidServiceId;
   SidrStatus sidr_status = SidrStatus::kUnsupported;
   uint64_t context = 0;  // kAdmit: the context of the new connection
-  uint32_t account = 0;  // kAdmit: the account that it counts for while half open
+  uint32_t account = 0;  // kAdmit: the owner's (ConnectionInfo::account)
 
   static Admission admit(uint64_t context, uint32_t account = 0) {
     return {kAdmit, {}, {}, context, account};
@@ -116,13 +116,16 @@ class Handler {
   virtual void on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) = 0;
 };
 
-// Sends the manager's datagrams. The manager calls send() during operations, on_mad() and on_timer(). An
-// implementation may not call the manager.
+// Sends the manager's datagrams and learns of its timers. The manager calls it during operations, on_mad()
+// and on_timer(). An implementation may not call the manager.
 class Sink {
  public:
   virtual ~Sink() = default;
   // Sends to QP1 of path.destination with Q_Key kGsiQkey. Failures count as packet loss.
   virtual void send(const Mad& mad, const roce::Path& path) = 0;
+  // Called when a timer of a connection is set. Its account's on_timer() must be called at `when`, unless the
+  // owner calls the one for all accounts.
+  virtual void on_timer_set([[maybe_unused]] uint32_t account, [[maybe_unused]] TimePoint when) {}
 };
 
 struct ConnectionInfo;

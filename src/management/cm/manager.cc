@@ -6,7 +6,7 @@ namespace verbena::cm {
 Manager::Manager(const ManagerConfig& config, Sink& sink, Handler& handler, Random random)
     : config_(config),
       handler_(handler),
-      table_(config_, counters_, random),
+      table_(config_, sink, counters_, random),
       known_peers_(random.next()),
       sender_(config_, sink, table_, known_peers_, counters_) {}
 
@@ -68,8 +68,12 @@ Disposal Manager::on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now) 
   return disposal;
 }
 
-void Manager::on_timer(TimePoint now, size_t most) {
-  for (size_t i = 0; i < most && table_.deadline() <= now; ++i) expire(table_.next_due(), now);
+void Manager::on_timer(uint32_t account, TimePoint now) {
+  if (table_.deadline(account) <= now) expire(table_.next_due(account), now);
+}
+
+void Manager::on_timer(TimePoint now) {
+  while (deadline() <= now) on_timer(table_.next_account(), now);
 }
 
 void Manager::expire(Connection& connection, TimePoint now) {

@@ -19,8 +19,8 @@
 namespace verbena::cm {
 
 // The connection manager of one GSI, with all connections of its devices. Pure: reads no clock and sends
-// through `sink`. One thread, which calls on_mad() for each datagram to QP1 and on_timer() when deadline()
-// has passed. Events go to the handler; see Handler for the calls that it may make.
+// through `sink`. One thread, which calls on_mad() for each datagram to QP1, and when timers expire one of
+// the two on_timer(). Events go to the handler; see Handler for the calls that it may make.
 //
 // Operations and messages that belong together are in one file, such as active_side.cc and ending.cc.
 //
@@ -38,10 +38,13 @@ class Manager {
   // Handles a datagram to QP1. `mad`: from the MAD's first byte to its last. Returns whether the owner must
   // pass the datagram in again.
   Disposal on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
-  // Returns when to call on_timer() next; kNever if no timer runs.
-  TimePoint deadline() const { return table_.deadline(); }
-  // Handles up to `most` expired timers. If more have expired, deadline() is in the past afterwards.
-  void on_timer(TimePoint now, size_t most = SIZE_MAX);
+  // Returns when the next timer of the account's connections expires; kNever if none runs. on_timer() handles
+  // the first one that has expired, if any. For owners whose Sink has on_timer_set().
+  TimePoint deadline(uint32_t account) const { return table_.deadline(account); }
+  void on_timer(uint32_t account, TimePoint now);
+  // The same for all accounts. on_timer() handles all expired timers.
+  TimePoint deadline() const { return table_.deadline(table_.next_account()); }
+  void on_timer(TimePoint now);
 
   // Active: sends a REQ. on_reply(), on_rejected() or on_unreachable() follows.
   Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);

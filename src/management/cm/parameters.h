@@ -133,6 +133,7 @@ enum class QpType : uint8_t {
 
 // The parameters of Manager::connect(): a connection to request.
 struct ConnectRequest {
+  uint32_t account = 0;  // the owner's (ConnectionInfo)
   roce::Path path;
   uint64_t service_id = 0;
   uint64_t local_ca_guid = 0;  // of our device
@@ -165,6 +166,7 @@ struct RejectParameters {
 };
 
 struct SidrRequest {
+  uint32_t account = 0;  // the owner's (ConnectionInfo)
   roce::Path path;
   uint64_t service_id = 0;
   uint16_t pkey = 0xffff;
@@ -206,6 +208,9 @@ const char* state_name(State state);
 struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;
+  // The account of the owner, also after destroy(). The connection counts for it while half open. The timers
+  // of each account may run on their own, so that many of one delay no other.
+  uint32_t account = 0;
   LocalId local_id = 0;
   uint32_t remote_id = 0;  // 0 while unknown
   roce::Path path;

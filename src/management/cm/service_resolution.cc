@@ -9,7 +9,7 @@ namespace verbena::cm {
 Result<LocalId> Manager::sidr_request(const SidrRequest& request, uint64_t context, TimePoint now) {
   SidrReq req;
   if (!say(request.parameters, req)) return fail(EINVAL);
-  Connection& connection = table_.create(context, request.path);
+  Connection& connection = table_.create(context, request.path, request.account);
   connection.info.is_active = true;
   connection.info.pkey = request.pkey;
   connection.info.max_cm_retries = request.max_cm_retries;

@@ -81,15 +81,7 @@ class WaitingEvents : public GoneClientsTest {
  protected:
   static constexpr size_t kMany = GoneClients::kAtOnce * 8;  // more than a socket takes
 
-  WaitingEvents() {
-    control::Link link;
-    link.name = "test";
-    link.device_index = link.interface_index = 1;
-    link.up = true;
-    constexpr uint8_t kAddress[] = {10, 1, 2, 3};
-    link.gids = {{0, roce::Address::from_ipv4(kAddress)}};
-    service_.links_changed({link}, {});
-  }
+  WaitingEvents() { add_link(); }
   size_t waiting() { return service_.shares().waiting_events.of(kUser); }
 };
 

@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
@@ -62,6 +63,24 @@ class Program : private CmClientHost {
     request.address.family = AF_INET;
     request.address.port = htons(port);
     return ask<&ClientRequests::bind>(protocol::MessageType::kCmBind, request);
+  }
+  // An established connection of a former agent from 10.1.2.3 to itself, whose other end is unknown.
+  uint32_t restore_connection() {
+    protocol::CmRestoreRequest request{};
+    request.create.id = ++last_;
+    request.create.channel = 1;
+    request.create.port_space = RDMA_PS_TCP;
+    request.create.qp_type = request.connection.qp_type = IBV_QPT_RC;
+    request.state = protocol::kCmConnected;
+    request.tos = ~0u;
+    request.route.source.family = request.route.destination.family = AF_INET;
+    ::inet_pton(AF_INET, "10.1.2.3", request.route.source.address);
+    ::inet_pton(AF_INET, "10.1.2.3", request.route.destination.address);
+    ::inet_pton(AF_INET6, "::ffff:10.1.2.3", request.route.destination_gid);
+    request.connection.local_id = last_;
+    request.connection.remote_id = last_ + 1'000'000;
+    request.connection.local_qpn = request.connection.remote_qpn = last_ + 1000;
+    return ask<&ClientRequests::restore>(protocol::MessageType::kCmRestoreId, request) == 0 ? last_ : 0;
   }
   void begin_to_close() {
     protocol::CmChannelRequest request{};
@@ -156,6 +175,16 @@ class Program : private CmClientHost {
 class CmInProcess : public ::testing::Test {
  protected:
   Program program(uid_t user) { return {service_, closer_, user}; }
+  // Adds a link with the address 10.1.2.3.
+  void add_link() {
+    control::Link link;
+    link.name = "test";
+    link.device_index = link.interface_index = 1;
+    link.up = true;
+    constexpr uint8_t kAddress[] = {10, 1, 2, 3};
+    link.gids = {{0, roce::Address::from_ipv4(kAddress)}};
+    service_.links_changed({link}, {});
+  }
 
   EventLoop loop_{Duration::zero()};
   ForeignCloser closer_;

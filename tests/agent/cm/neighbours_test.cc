@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include <arpa/inet.h>
 #include <net/if.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "agent/cm/routes.h"
 #include "agent/links/link_table.h"
@@ -43,6 +50,30 @@ class NeighboursTest : public test::NamespaceTest {
   }
   static bool learn(const char* host) {
     return test::shell(std::string("ip neighbour replace ") + host + " lladdr 02:00:00:00:00:09 dev v0");
+  }
+
+  // Returns the inodes of this process's sockets.
+  static std::set<std::string> open_sockets() {
+    std::set<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      const std::string target = std::filesystem::read_symlink(entry, error);
+      if (target.starts_with("socket:")) all.insert(target);
+    }
+    return all;
+  }
+  // Causes more events than the netlink socket takes.
+  static void overflow(int fd) {
+    const int small = 1;
+    ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_TRUE(test::shell("ip address add 10.9.0.9/24 dev v0; ip address del 10.9.0.9/24 dev v0"));
+    }
+  }
+  bool is_searched_for(const char* host) {
+    return std::ranges::any_of(routes_->neighbours(), [&](const NeighbourMessage& neighbour) {
+      return key_of(0, neighbour.address) == key_of(0, address(host));
+    });
   }
 
   EventLoop loop_;
@@ -127,6 +158,68 @@ TEST_F(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   for (const Neighbours::Ticket ticket : tickets) neighbours_->cancel(ticket);
   EXPECT_LT(MonotonicClock::now() - began, std::chrono::seconds(5));
   EXPECT_EQ(neighbours_->waiting(), 0u);
+}
+
+// The kernel may wait when a netlink socket that gets events is bound or closed.
+TEST_F(NeighboursTest, TheirNetlinkSocketStaysOpen) {
+  const auto cancelled = [this] {
+    neighbours_->cancel(await(address("10.9.0.2")));
+    loop_.in_next_round([] {});
+    loop_.run_round();
+  };
+  cancelled();  // opens the socket for searches
+  const std::set<std::string> open = open_sockets();
+  cancelled();
+  EXPECT_EQ(open_sockets(), open);
+  await(address("10.9.0.2"));
+  EXPECT_EQ(open_sockets(), open);
+}
+
+TEST_F(NeighboursTest, NewsFromBeforeAWaitDoNotEndIt) {
+  ASSERT_TRUE(learn("10.9.0.2"));
+  ASSERT_TRUE(test::shell("ip neighbour del 10.9.0.2 dev v0"));
+  await(address("10.9.0.2"));
+  await(address("10.9.0.3"));
+  ASSERT_TRUE(learn("10.9.0.3"));
+  while (ends_.empty()) loop_.run_round();
+  for (int round = 0; round < 3; ++round) loop_.in_next_round([] {}), loop_.run_round();
+  EXPECT_EQ(neighbours_->waiting(), 1u);
+}
+
+TEST_F(NeighboursTest, TheMonitorAsksAgainWithoutAnotherSocket) {
+  NetlinkMonitor monitor(table_);
+  ASSERT_TRUE(monitor.start());
+  overflow(monitor.fd());
+  ASSERT_TRUE(test::shell("ip link set v0 arp off"));
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  monitor.receive();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(table_.needs_no_neighbours(::if_nametoindex("v0")));
+}
+
+// Any user's program may look for hosts that do not answer.
+TEST_F(NeighboursTest, ManyThatDoNotAnswerDoNotKeepAnotherFromBeingSearchedFor) {
+  for (int i = 0; i < 1000; ++i) neighbours_->cancel(await(address(i % 2 == 0 ? "10.9.0.2" : "10.9.0.3")));
+  await(address("10.9.0.4"));
+  EXPECT_TRUE(is_searched_for("10.9.0.4"));
+}
+
+TEST_F(NeighboursTest, OneThatTheKernelDoesNotSearchForIsTriedAgainInATurnOfItsUser) {
+  ASSERT_TRUE(test::shell("ip link set v0 down"));
+  for (int i = 0; i < 2; ++i) await(address("10.9.0.2"));
+  ASSERT_TRUE(test::shell("ip link set v0 up"));
+  bool is_late = false;
+  loop_.at(MonotonicClock::now() + std::chrono::seconds(20), [&] { is_late = true; });
+  while (!is_searched_for("10.9.0.2") && !is_late) {
+    const bool has_turn = loop_.has_work_for(::geteuid());
+    loop_.run_round();
+    EXPECT_TRUE(has_turn || !is_searched_for("10.9.0.2"));
+  }
+  EXPECT_FALSE(is_late);
+  EXPECT_EQ(neighbours_->waiting(), 2u);
 }
 
 // libstdc++'s std::hash of these two addresses is the same. Anybody can compute such pairs.

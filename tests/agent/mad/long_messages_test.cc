@@ -138,6 +138,24 @@ TEST_F(LongMessagesTest, NeedNotArriveWhereTheAnswerDoes) {
   EXPECT_FALSE(messages_.awaits(kDevice, answer, peer()));
 }
 
+// So a user with many delays nobody.
+TEST_F(LongMessagesTest, AreRepeatedAndGivenUpInTurnsOfTheirUser) {
+  LongMessages::Sending once_more = sending(1);
+  once_more.header.retries = 1;
+  for (uint64_t transaction = 5; transaction < 10; ++transaction) {
+    messages_.send(once_more, message(200, transaction));
+  }
+  const auto happened = [&] { return sent_.size() + ends_.size(); };
+  while (ends_.size() < 5) {
+    const size_t before = happened();
+    const bool has_turn = loop_.has_work_for(kUser);
+    loop_.run_round();
+    EXPECT_TRUE(has_turn || happened() == before);
+  }
+  EXPECT_EQ(ends_, std::vector<bool>(5, false));
+  EXPECT_EQ(sent_.size(), 10U);
+}
+
 // A user's ports share its room: one that waits goes on when another is closed.
 TEST_F(LongMessagesTest, LeaveRoomForOtherPortsWhenTheirPortOrAgentIsGone) {
   messages_.send(sending(), message(10'000, 5));

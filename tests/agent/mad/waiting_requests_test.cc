@@ -46,7 +46,7 @@ TEST(WaitingRequests, AreAnsweredOnceAndByWhomTheyWereSentTo) {
   EXPECT_FALSE(waiting.answered(answer(7, kClass + 1), at(2)).has_value());
   EXPECT_TRUE(waiting.answered(answer(7), at(2)).has_value());
   EXPECT_FALSE(waiting.answered(answer(7), at(2)).has_value());
-  EXPECT_EQ(waiting.deadline(), kNever);
+  EXPECT_EQ(waiting.deadline(1), kNever);
 }
 
 // Requests that stay on the link have no address: another program's answer has another LID.
@@ -64,12 +64,24 @@ TEST(WaitingRequests, AreRepeatedAsOftenAsSaidAndThenGivenUp) {
   WaitingRequest one = request(7);
   one.retries = 2;
   waiting.add(one, kStart);
-  EXPECT_FALSE(waiting.take_due(kStart + 999ms).has_value());
-  EXPECT_FALSE(waiting.take_due(kStart + 1s)->given_up);
-  EXPECT_FALSE(waiting.take_due(kStart + 1s).has_value());
-  EXPECT_FALSE(waiting.take_due(kStart + 2s)->given_up);
-  EXPECT_TRUE(waiting.take_due(kStart + 3s)->given_up);
-  EXPECT_EQ(waiting.deadline(), kNever);
+  EXPECT_FALSE(waiting.take_due(1, kStart + 999ms).has_value());
+  EXPECT_FALSE(waiting.take_due(1, kStart + 1s)->given_up);
+  EXPECT_FALSE(waiting.take_due(1, kStart + 1s).has_value());
+  EXPECT_FALSE(waiting.take_due(1, kStart + 2s)->given_up);
+  EXPECT_TRUE(waiting.take_due(1, kStart + 3s)->given_up);
+  EXPECT_EQ(waiting.deadline(1), kNever);
+}
+
+TEST(WaitingRequests, OfAPortAreDueOnTheirOwn) {
+  WaitingRequests waiting;
+  waiting.add(request(1, 1), kStart);
+  waiting.add(request(2, 2), kStart + 1s);
+  EXPECT_EQ(waiting.deadline(1), kStart + 1s);
+  EXPECT_EQ(waiting.deadline(2), kStart + 2s);
+  EXPECT_FALSE(waiting.take_due(2, kStart + 1s).has_value());
+  EXPECT_EQ(waiting.take_due(2, kStart + 2s)->request.port, 2u);
+  EXPECT_EQ(waiting.deadline(2), kNever);
+  EXPECT_EQ(waiting.take_due(1, kStart + 2s)->request.port, 1u);
 }
 
 TEST(WaitingRequests, KnowATransactionOnce) {

@@ -105,6 +105,16 @@ TEST_F(UserTimersTest, ATaskMaySetAndCancelTimers) {
   EXPECT_EQ(order_, "ba");
 }
 
+TEST_F(UserTimersTest, OneForThePastGoesBehindThoseThatAreDue) {
+  at(now_, 'a');
+  at(now_ + seconds(1), 'c');
+  timers_.at(kUser, now_, [this] { at(TimePoint{}, 'd'); });
+  at(now_ + seconds(1), 'b');
+  now_ += seconds(1);
+  pass({});
+  EXPECT_EQ(order_, "acbd");
+}
+
 TEST_F(UserTimersTest, AnEarlierOneMovesTheTurn) {
   at(now_ + seconds(5), 'b');
   at(now_ + seconds(1), 'a');

@@ -195,6 +195,19 @@ TEST_F(StoppedProcessesTest, AnswersEachRequestWithAWordAndAnAcknowledgement) {
   EXPECT_TRUE(run_until([&] { return words() == 2; })) << "each time";
 }
 
+// A user may have hundreds of stopped programs, and flood them with packets.
+TEST_F(StoppedProcessesTest, ReadsAndAnswersInTurnsOfTheProcesssUser) {
+  send(205);
+  ASSERT_TRUE(await_answers(2));
+  send(206);
+  while (words() < 2 || acknowledgements_to(loopback()) < 5) {
+    const size_t before = answers_.size();
+    const bool has_turn = loop_.has_work_for(LeasedSlot().lessee.uid);
+    loop_.run_round();
+    EXPECT_TRUE(has_turn || answers_.size() == before);
+  }
+}
+
 // Adapters drop acknowledgements of PSNs that are already acknowledged.
 TEST_F(StoppedProcessesTest, SendsAnRnrNakToAPeerThatAcknowledgementsDoNotKeep) {
   send(205);

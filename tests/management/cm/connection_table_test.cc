@@ -24,12 +24,14 @@ roce::Path path_to(uint8_t peer) {
   return path;
 }
 
-class ConnectionTableTest : public testing::Test {
+class ConnectionTableTest : public testing::Test, private Sink {
  protected:
+  static constexpr uint32_t kAccount = 1000;
+
   ConnectionTableTest() { config.max_waiting = 2; }
 
   Connection& passive(uint32_t remote_id, uint32_t remote_qpn) {
-    Connection& connection = table.create(0, path_to(2));
+    Connection& connection = table.create(0, path_to(2), kAccount);
     table.enter(connection, State::kReqReceived);
     connection.info.remote_id = remote_id;
     connection.info.remote_qpn = remote_qpn;
@@ -40,8 +42,11 @@ class ConnectionTableTest : public testing::Test {
 
   ManagerConfig config;
   Counters counters;
-  ConnectionTable table{config, counters, Random(1)};
+  ConnectionTable table{config, *this, counters, Random(1)};
   TimePoint now{seconds(100)};
+
+ private:
+  void send(const Mad&, const roce::Path&) override {}
 };
 
 TEST_F(ConnectionTableTest, FindsAConnectionByEachOfItsNumbers) {
@@ -65,7 +70,7 @@ TEST_F(ConnectionTableTest, FreesTheRemoteQpnWhenTheConnectionBeginsToEnd) {
 
 TEST_F(ConnectionTableTest, FindsTheConnectionsOfAQpUntilThePeerKnowsThatTheyAreOver) {
   const auto with_qpn = [&](uint32_t qpn) -> Connection& {
-    Connection& connection = table.create(0, path_to(2));
+    Connection& connection = table.create(0, path_to(2), kAccount);
     connection.info.local_qpn = qpn;
     table.enter(connection, State::kReqSent);
     return connection;
@@ -98,9 +103,9 @@ TEST_F(ConnectionTableTest, CountsThoseThatAreHalfOpen) {
 TEST_F(ConnectionTableTest, EndsTheTimerOfTheStateThatIsLeft) {
   Connection& connection = passive(7, 70);
   table.set_timer(connection, now);
-  EXPECT_EQ(table.deadline(), now);
+  EXPECT_EQ(table.deadline(kAccount), now);
   table.enter(connection, State::kEstablished);
-  EXPECT_EQ(table.deadline(), kNever);
+  EXPECT_EQ(table.deadline(kAccount), kNever);
 }
 
 TEST_F(ConnectionTableTest, FindsForItsOwnerWhatTheOwnerHas) {
@@ -133,8 +138,8 @@ TEST_F(ConnectionTableTest, CutsTheOldestWaitShortWhenTooManyWait) {
   for (Connection* connection : {&oldest, &second, &third}) table.enter_time_wait(*connection, now);
   EXPECT_EQ(table.waiting(), 2u);
   EXPECT_EQ(counters.time_wait_cut_short, 1u);
-  EXPECT_EQ(&table.next_due(), &oldest);  // the timer reports it to the owner
-  EXPECT_EQ(table.deadline(), now);
+  EXPECT_EQ(&table.next_due(kAccount), &oldest);  // the timer reports it to the owner
+  EXPECT_EQ(table.deadline(kAccount), now);
 }
 
 TEST_F(ConnectionTableTest, TakesUpAConnectionUnderItsOldId) {

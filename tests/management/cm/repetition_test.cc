@@ -293,5 +293,32 @@ TEST(Repetition, OfAnRtuThatComesTooLateIsAnsweredByTheRej) {
   EXPECT_EQ(pair.a.last().heard, Heard::kRejected);
 }
 
+// However many there are of one account, they delay no other.
+TEST(Timers, OfAnAccountRunOnTheirOwn) {
+  Pair pair;
+  ConnectRequest request = pair.a.parameters_to(pair.b);
+  for (const uint32_t account : {1000u, 1000u, 1001u}) {
+    request.account = account;
+    ASSERT_TRUE(pair.a.manager.connect(request, account, pair.now));
+  }
+  Manager& manager = pair.a.manager;
+  const TimePoint first = manager.deadline();
+  EXPECT_EQ(manager.deadline(1000), first);
+  EXPECT_EQ(manager.deadline(1001), first);
+  EXPECT_EQ(manager.deadline(1002), kNever);
+  EXPECT_EQ(pair.a.timers,
+            (std::vector<std::pair<uint32_t, TimePoint>>{{1000, first}, {1000, first}, {1001, first}}));
+  pair.a.sent.clear();
+  manager.on_timer(1001, first);
+  manager.on_timer(1001, first);
+  EXPECT_EQ(pair.a.sent.size(), 1u);
+  EXPECT_GT(manager.deadline(1001), first);
+  EXPECT_EQ(manager.deadline(), first);
+  for (const size_t sent : {2u, 3u, 3u}) {
+    manager.on_timer(1000, first);
+    EXPECT_EQ(pair.a.sent.size(), sent) << "one at a time";
+  }
+}
+
 }  // namespace
 }  // namespace verbena::cm

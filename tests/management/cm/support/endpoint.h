@@ -6,6 +6,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "management/cm/manager.h"
@@ -69,6 +70,7 @@ class Endpoint : public Sink, public Handler {
   Manager manager;
   std::deque<Datagram> sent;
   std::vector<Event> heard;
+  std::vector<std::pair<uint32_t, TimePoint>> timers;  // with their account, as they were set
   Admission admission = Admission::admit(77);
   int admissions_asked = 0;
   bool has_roce_port = false;   // sends from UDP port 4791, as a Verbena agent does
@@ -90,6 +92,7 @@ class Endpoint : public Sink, public Handler {
   }
 
   void send(const Mad& mad, const roce::Path& path) override { sent.push_back({mad, path, has_roce_port}); }
+  void on_timer_set(uint32_t account, TimePoint when) override { timers.emplace_back(account, when); }
   Admission admit(const Req& req, const Arrival& arrival) override;
   Admission admit(const SidrReq& req, const Arrival& arrival) override;
   Return may_return(uint32_t qpn, const Arrival&) override {
