@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <deque>
 #include <mutex>
 #include <system_error>
 
@@ -96,8 +97,13 @@ struct ForeignCloser::Item {
 
 struct ForeignCloser::Work {
   Work(uid_t whose, std::shared_ptr<Closed> all, std::shared_ptr<Work> after)
-      : user(whose), closed(std::move(all)), closing(std::move(after)) {}
+      : user(whose),
+        closed(std::move(all)),
+        closing(std::move(after)),
+        max_threads(closing ? kMaxThreads : 1) {}
 
+  // Returns the next descriptor. Returns nullopt if there is none: then the calling thread must end.
+  std::optional<Item> take();
   void finish(Item& item) const;
   void close(Item& item) const;
   void shut_down(Item& item) const;
@@ -105,12 +111,25 @@ struct ForeignCloser::Work {
   const uid_t user;
   const std::shared_ptr<Closed> closed;
   const std::shared_ptr<Work> closing;  // null if this is the thread that closes
+  // Descriptors of a kind that can block are closed by one thread, so a user blocks one.
+  const size_t max_threads;
   std::mutex mutex;
-  std::vector<Item> next;  // under the mutex
-  bool at_work = false;    // under the mutex: a thread runs
+  std::deque<Item> next;  // under the mutex
+  size_t threads = 0;     // under the mutex: number of threads that run
   std::atomic<size_t> waiting = 0;
   std::atomic<TimePoint> progress{};  // time of the last close, or of the first queued descriptor
 };
+
+std::optional<ForeignCloser::Item> ForeignCloser::Work::take() {
+  const std::lock_guard lock(mutex);
+  if (next.empty()) {
+    --threads;
+    return std::nullopt;
+  }
+  std::optional<Item> item(std::move(next.front()));
+  next.pop_front();
+  return item;
+}
 
 void ForeignCloser::Work::finish(Item& item) const {
   closing ? shut_down(item) : close(item);
@@ -147,22 +166,13 @@ void* ForeignCloser::run(void* argument) {
   Work& work = **owned;
   ::pthread_setname_np(::pthread_self(), "verbena-closer");
   const Nudge nudge;
-  for (;;) {
-    std::vector<Item> now;
-    {
-      const std::lock_guard lock(work.mutex);
-      if (work.next.empty()) {
-        work.at_work = false;
-        return nullptr;
-      }
-      now.swap(work.next);
-    }
-    for (Item& item : now) {
-      work.finish(item);
-      --work.waiting;
-      work.progress = MonotonicClock::now();
-    }
+  while (auto item = work.take()) {
+    work.finish(*item);
+    item.reset();
+    --work.waiting;
+    work.progress = MonotonicClock::now();
   }
+  return nullptr;
 }
 
 void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
@@ -194,22 +204,23 @@ ForeignCloser::Threads& ForeignCloser::threads_of(uid_t user) {
 }
 
 void ForeignCloser::enqueue(const std::shared_ptr<Work>& work, Item item) {
+  std::unique_ptr<std::shared_ptr<Work>> argument;
   {
     const std::lock_guard lock(work->mutex);
     if (work->waiting == 0) work->progress = MonotonicClock::now();
     work->next.push_back(std::move(item));
     ++work->waiting;
-    if (work->at_work) return;
-    work->at_work = true;
+    if (work->threads >= std::min(work->max_threads, threads_for(work->next.size()))) return;
+    argument = std::make_unique<std::shared_ptr<Work>>(work);
+    ++work->threads;
   }
-  auto argument = std::make_unique<std::shared_ptr<Work>>(work);
   if (start_detached_thread(run, argument.get(), kStack)) {
     argument.release();  // owned by the thread now
   } else {
     const ActingFor acting(work->user);
     log_warning("no thread can be started: what user {} has sent stays open for now", work->user);
     const std::lock_guard lock(work->mutex);
-    work->at_work = false;  // the next call tries again
+    --work->threads;  // the next call tries again
   }
 }
 

@@ -29,9 +29,11 @@ namespace verbena::agent {
 // after the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does
 // not answer blocks its user's thread, with all later descriptors of that user.
 //
-// The agent's own ends of sockets are shut down on another thread of the user. That may take long, because it
+// The agent's own ends of sockets are shut down on other threads of the user. That may take long, because it
 // wakes all watches of the other end, and there may be any number (epoll(7)). But it never blocks: a socket
-// that has received descriptors goes on to the first thread.
+// that has received descriptors goes on to the first thread. There is one such thread for each kPerThread
+// sockets that wait, up to kMaxThreads: it takes longer to make the watches of a socket than to wake them, so
+// a user needs more processors than that to connect faster than the threads shut down.
 //
 // All descriptors that clients have sent count in shares (base/quota.h) until they are closed: those that the
 // agent keeps (ClientFile), and those that wait here. So do the ends of sockets that the agent makes for a
@@ -45,6 +47,12 @@ class ForeignCloser {
   // kPatience. Then the agent accepts no more clients of that user.
   static constexpr size_t kMaxOfUser = 256;
   static constexpr Duration kPatience = std::chrono::seconds(1);
+  static constexpr size_t kPerThread = 32;
+  static constexpr size_t kMaxThreads = 8;
+  // Returns the number of threads that shut down as many waiting sockets. REQUIRES: `waiting` is not 0
+  static constexpr size_t threads_for(size_t waiting) {
+    return std::min(1 + (waiting - 1) / kPerThread, kMaxThreads);
+  }
   // Returns the quota of clients' descriptors for an agent that may open `descriptors`: as many as event
   // channels and XRC domains may have (descriptors_test.cc), and a 32nd of the limit more.
   static constexpr Quota::Size room_with(size_t descriptors) {
@@ -83,7 +91,7 @@ class ForeignCloser {
   struct Closed;
   struct Item;
   struct Work;
-  // The threads of a user. The work of each is created with the first descriptor.
+  // The threads of a user. Their work is created with the first descriptor.
   struct Threads {
     std::shared_ptr<Work> closing;
     std::shared_ptr<Work> shutting_down;  // passes descriptors on to `closing`

@@ -53,6 +53,7 @@ thread_local int shutdowns = 0;
 // Whether other threads' calls of shutdown(2) and bind(2) wait.
 std::atomic<bool> shutdown_blocked = false;
 std::atomic<bool> bind_blocked = false;
+std::atomic<int> blocked_calls = 0;  // number of calls that wait
 const std::thread::id main_thread = std::this_thread::get_id();
 
 // Has these calls wait while the object exists.
@@ -71,7 +72,10 @@ class Blocked {
 };
 
 void wait_while(const std::atomic<bool>& blocked) {
-  if (std::this_thread::get_id() != main_thread) blocked.wait(true);
+  if (std::this_thread::get_id() == main_thread) return;
+  ++blocked_calls;
+  blocked.wait(true);
+  --blocked_calls;
 }
 
 // Whether the other end of the socket is shut down or closed.
@@ -126,6 +130,27 @@ TEST(ForeignCloserTest, ManyUsersAreServedByTurns) {
     closer.close(user, std::move(pipe.writing), closer.count(user));
     ASSERT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
   }
+}
+
+// To shut a socket down takes as long as its user likes, and users may connect on many processors at once.
+TEST(ForeignCloserTest, SocketsAreShutDownByMoreThreadsTheMoreWait) {
+  EXPECT_EQ(ForeignCloser::threads_for(1), 1u);
+  EXPECT_EQ(ForeignCloser::threads_for(ForeignCloser::kPerThread), 1u);
+  EXPECT_EQ(ForeignCloser::threads_for(ForeignCloser::kPerThread + 1), 2u);
+  EXPECT_EQ(ForeignCloser::threads_for(SIZE_MAX), ForeignCloser::kMaxThreads);
+  EXPECT_LT(ForeignCloser::kPerThread * ForeignCloser::kMaxThreads, ClientSockets::kMaxRefused);
+}
+
+// Without a second thread none of them would start.
+TEST(ForeignCloserTest, SeveralThreadsShutSocketsDownAtOnce) {
+  ForeignCloser closer;
+  {
+    const Blocked shutdown(shutdown_blocked);
+    for (size_t i = 0; i <= ForeignCloser::kPerThread + 1; ++i)
+      closer.shut_down_and_close(kUser, Ends().ours, closer.count(kUser));
+    EXPECT_TRUE(becomes_true([] { return blocked_calls == 2; }));
+  }
+  EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
 }
 
 class ClientSocketTest : public ::testing::Test {
