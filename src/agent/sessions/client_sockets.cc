@@ -181,6 +181,10 @@ Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) c
   return message;
 }
 
+void ClientSocket::drop() const {
+  all_.loop().send_to(user_, [this] { socket_.drop(); });
+}
+
 size_t ClientSocket::unread() {
   if (unread_ != 0 && is_all_taken(socket_.get())) all_.taken(user_, std::exchange(unread_, 0), what_);
   return unread_;

@@ -357,6 +357,24 @@ TEST_F(ClientSocketTest, AnEndedConnectionIsSeenByItsClient) {
   EXPECT_EQ(receive_message(ends.theirs.get(), buffer)->bytes, 0u);
 }
 
+// The removal wakes all watches of the client's end, as a message to it does.
+TEST_F(ClientSocketTest, AUserWhoseMessagesTakeLongToRemovePauses) {
+  TimePoint time = MonotonicClock::now();
+  const auto clock = [&] { return time += UserTurns::kSlow / 2; };  // as long as a piece of work may take
+  EventLoop slow_loop(EventLoop::kPerRound, clock, clock);
+  ClientSockets all(slow_loop, kUnread, 0);
+  Ends slow;
+  const ClientSocket slow_socket(all, kUser, std::move(slow.ours));
+  std::array<std::byte, 8> buffer;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(send_message(slow.theirs.get(), kWord));
+    ASSERT_TRUE(slow_socket.look(buffer));
+    slow_socket.drop();
+  }
+  EXPECT_EQ(slow_socket.look(buffer).error().code, EAGAIN) << "all are removed";
+  EXPECT_FALSE(slow_loop.try_send_to(kUser, [] {}));
+}
+
 TEST_F(ClientSocketTest, NobodyWaitsForWhatAClientSends) {
   LingeringSocket slow;
   const int fd = slow.fd();
