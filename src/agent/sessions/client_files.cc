@@ -71,17 +71,17 @@ size_t blocks_of(size_t bytes) {
 
 }  // namespace
 
-// Shares of closed descriptors, on their way from all users' threads to the agent's.
+// Closed descriptors, on their way from all users' threads to the agent's.
 struct ForeignCloser::Closed {
   std::mutex mutex;
-  std::vector<QuotaShare> shares;  // under the mutex
+  std::vector<Done> done;  // under the mutex
   const UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
-  void add(QuotaShare share) {
-    if (!share) return;
+  void add(Done closed) {
+    if (!closed.share && !closed.task) return;
     {
       const std::lock_guard lock(mutex);
-      shares.push_back(std::move(share));
+      done.push_back(std::move(closed));
     }
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
@@ -93,6 +93,8 @@ struct ForeignCloser::Item {
   QuotaShare share;
   QuotaShare until_empty = {};
   bool must_bind = false;
+  FileWork work = {};
+  Task then = {};
 };
 
 struct ForeignCloser::Work {
@@ -140,17 +142,18 @@ void ForeignCloser::Work::close(Item& item) const {
     while (!bind_to_random_name(item.fd.get()) && errno == EINTR) {
     }
   }
+  if (item.work) survive_lack_of_memory([&] { item.work(item.fd.get()); });
   item.fd.reset();
-  closed->add(std::move(item.share));
+  closed->add({user, std::move(item.share), std::move(item.then)});
 }
 
 void ForeignCloser::Work::shut_down(Item& item) const {
   ForeignSocket socket(std::move(item.fd));
   socket.clear_some(SIZE_MAX);
   item.fd = socket.part();
-  closed->add(std::move(item.until_empty));
+  closed->add({user, std::move(item.until_empty), {}});
   if (item.fd) return enqueue(closing, std::move(item));
-  closed->add(std::move(item.share));
+  closed->add({user, std::move(item.share), {}});
 }
 
 ForeignCloser::ForeignCloser(Quota::Size files, uid_t own)
@@ -177,6 +180,20 @@ void* ForeignCloser::run(void* argument) {
 
 void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
   if (fd) enqueue(threads_of(user).closing, {std::move(fd), std::move(share)});
+}
+
+void ForeignCloser::work_and_close(uid_t user, UniqueFd file, QuotaShare share, FileWork work, Task then) {
+  enqueue(
+      threads_of(user).closing,
+      {.fd = std::move(file), .share = std::move(share), .work = std::move(work), .then = std::move(then)});
+}
+
+Result<void> ForeignCloser::work_with(uid_t user, int file, FileWork work, Task then) {
+  if (!allows(user)) return fail(EMFILE);
+  UniqueFd copy(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+  if (!copy) return fail(errno);
+  work_and_close(user, std::move(copy), count(user), std::move(work), std::move(then));
+  return {};
 }
 
 void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {
@@ -228,13 +245,11 @@ int ForeignCloser::fd() const {
   return closed_->event.get();
 }
 
-size_t ForeignCloser::take_closed() {
+std::vector<ForeignCloser::Done> ForeignCloser::take_closed() {
   uint64_t events = 0;
-  if (::read(closed_->event.get(), &events, sizeof events) < 0) return 0;
-  std::vector<QuotaShare> shares;
+  if (::read(closed_->event.get(), &events, sizeof events) < 0) return {};
   const std::lock_guard lock(closed_->mutex);
-  shares.swap(closed_->shares);
-  return shares.size();
+  return std::exchange(closed_->done, {});
 }
 
 size_t ForeignCloser::waiting(uid_t user) const {

@@ -88,6 +88,7 @@ class ClientSockets {
     For what;
     QuotaShare share;
   };
+  void take_closed();
   void wake_one_of_each_user();
   void look_later();
   void look();

@@ -117,7 +117,7 @@ TEST(ForeignCloserTest, DescriptorsCountInAShareUntilTheyAreClosed) {
   for (ClientFile& each : files) const ClientFile gone = std::move(each);
   EXPECT_FALSE(closer.allows(kUser)) << "whether they are closed is not looked at yet";
   size_t closed = 0;
-  EXPECT_TRUE(becomes_true([&] { return (closed += closer.take_closed()) == files.size(); }));
+  EXPECT_TRUE(becomes_true([&] { return (closed += closer.take_closed().size()) == files.size(); }));
   EXPECT_TRUE(closer.allows(kUser));
   const QuotaShare made = closer.count(kUser, 6);
   EXPECT_FALSE(closer.allows(kUser)) << "what the agent makes for a user counts, too";
@@ -153,6 +153,35 @@ TEST(ForeignCloserTest, SeveralThreadsShutSocketsDownAtOnce) {
   EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
 }
 
+// A read waits for as long as the user's other processes like.
+TEST(ForeignCloserTest, FilesAreReadOnTheUsersThreadAndClosed) {
+  ForeignCloser closer({.all = 9, .reserve = 0}, 0);
+  WatchedPipe pipe;
+  std::atomic<bool> is_on_main_thread = true;
+  std::string order;
+  closer.work_and_close(
+      kUser, std::move(pipe.writing), closer.count(kUser),
+      [&](int) { is_on_main_thread = std::this_thread::get_id() == main_thread; }, [&] { order += "then"; });
+  EXPECT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
+  EXPECT_FALSE(is_on_main_thread);
+  std::vector<ForeignCloser::Done> done;
+  EXPECT_TRUE(becomes_true([&] { return !(done = closer.take_closed()).empty(); }));
+  EXPECT_EQ(order, "");
+  done.front().task();
+  EXPECT_EQ(order, "then");
+}
+
+TEST(ForeignCloserTest, AFileIsNotReadBeyondTheUsersShareOfDescriptors) {
+  ForeignCloser closer({.all = 9, .reserve = 0}, 0);
+  const QuotaShare others = closer.count(kUser, 6);
+  EXPECT_EQ(closer
+                .work_with(
+                    kUser, 0, [](int) {}, [] {})
+                .error()
+                .code,
+            EMFILE);
+}
+
 class ClientSocketTest : public ::testing::Test {
  protected:
   static constexpr Quota::Size kUnread{.all = 90, .reserve = 0};  // 60 for one user
@@ -180,6 +209,15 @@ class ClientSocketTest : public ::testing::Test {
   UniqueFd null{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
   const int file = null.get();
 };
+
+TEST_F(ClientSocketTest, WhatFollowsTheReadingOfAFileIsPartOfTheUsersTurn) {
+  bool is_done = false;
+  ASSERT_TRUE(sockets.closer().work_with(
+      kUser, file, [](int) {}, [&] { is_done = true; }));
+  EXPECT_TRUE(becomes_true([&] { return sockets.closer().waiting(kUser) == 0; }));
+  EXPECT_FALSE(loop.has_work_for(kUser));
+  while (!is_done) loop.run_round();
+}
 
 TEST_F(ClientSocketTest, AUserWhoTakesNothingGetsNoMoreThanItsShare) {
   EXPECT_EQ(send_all(), 60u);
