@@ -11,7 +11,6 @@
 #include "agent/mad/dispatcher.h"
 #include "agent/slots/wire.h"
 #include "base/sealed_file.h"
-#include "base/watched_pipe.h"
 #include "control/model/message_socket.h"
 
 namespace verbena::agent {
@@ -66,7 +65,7 @@ class OpenPortTest : public ::testing::Test {
   LinkTable links_;
   Wire wire_{4791};
   SlotTable slots_{wire_, 0};
-  CounterPublisher counters_{loop_, slots_, links_, 0};
+  CounterPublisher counters_{loop_, slots_, links_, sockets_.closer(), 0};
   CmService cm_{loop_, 4791, agent_};
   MadDispatcher mads_{loop_, sockets_, 0, "host", cm_, counters_, agent_};
   UniqueFd socket_;
