@@ -52,7 +52,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       links_(link_table_, *this),
       counters_(loop_, slot_table_, link_table_, client_sockets_.closer(), ::geteuid()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, *this),
-      stopped_(loop_, options.port, cm_.gsi()),
+      stopped_(loop_, client_sockets_.closer(), options.port, cm_.gsi()),
       takeover_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
       requests_{
           .links = {links_, wire_, options.port},
