@@ -50,9 +50,9 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       takeover_state_(slot_table_, served_),
       cm_(loop_, options.port, *this),
       links_(link_table_, *this),
-      counters_(loop_, slot_table_, link_table_, ::geteuid()),
+      counters_(loop_, slot_table_, link_table_, client_sockets_.closer(), ::geteuid()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, *this),
-      stopped_(loop_, options.port, cm_.gsi()),
+      stopped_(loop_, client_sockets_.closer(), options.port, cm_.gsi()),
       takeover_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
       requests_{
           .links = {links_, wire_, options.port},

@@ -123,7 +123,7 @@ class Agent : private AgentHost {
   DomainTable domain_table_;
   TakeoverRecord takeover_state_;
   bool misses_state_directory_ = false;
-  KeptTraces kept_traces_;
+  KeptTraces kept_traces_{client_sockets_.closer()};
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;

@@ -94,8 +94,8 @@ class EventLoop {
 
   // Queues a piece of work for the user's turns. Repeats the piece until it returns false.
   void in_turn_of(uid_t user, UserTurns::Piece piece) { turns_.add(user, std::move(piece)); }
-  // Sends a message to a socket of the user: UserTurns::call_for() and try_for(). All messages are sent in
-  // one of these, because the user decides how long they take.
+  // Sends a message to a socket of the user, or removes one that the user sent: UserTurns::call_for() and
+  // try_for(). Both are always done in one of these, because the user decides how long they take.
   void send_to(uid_t user, const UserTurns::Call& send) {
     turns_.call_for(user, send, UserTurns::kSlowMessage);
   }

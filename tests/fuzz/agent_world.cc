@@ -244,7 +244,7 @@ AgentWorld::AgentWorld(bool has_wire)
       takeover_state_(slots_, served_),
       cm_(loop_, 4791, *this),
       links_(link_table_, *this),
-      counters_(loop_, slots_, link_table_, 0),
+      counters_(loop_, slots_, link_table_, sockets_.closer(), 0),
       lease_(loop_, wire_, slots_, counters_, domains_, *this),
       takeover_({loop_, wire_, lease_, link_table_, cm_, served_before_}, [] {}),
       requests_{.links = {links_, wire_, 4791},

@@ -108,7 +108,7 @@ class AgentWorld : private AgentHost {
   SlotTable slots_;
   DomainTable domains_;
   TakeoverRecord takeover_state_;
-  KeptTraces kept_traces_;
+  KeptTraces kept_traces_{sockets_.closer()};
   CmService cm_;
   LinkPublisher links_;
   CounterPublisher counters_;

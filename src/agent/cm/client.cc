@@ -165,7 +165,7 @@ void CmClient::remove_device(CmIdentifier& id) {
     [[maybe_unused]] const auto forgotten = service_.manager().forget(std::exchange(id.connection, 0));
   }
   id.state = CmState::kDeviceRemoved;
-  id.listening = false;
+  if (const auto ports = service_.port_space(id.port_space)) (*ports)->stop_listening(id);
   recount(id);
   emit(id, RDMA_CM_EVENT_DEVICE_REMOVAL);
 }

@@ -147,8 +147,8 @@ Outcome ClientRequests::bind_to(CmIdentifier& id, const CmAddress& address, Port
 
 Outcome ClientRequests::start_listening(CmIdentifier& id, uint32_t backlog) {
   const auto ports = service_.port_space(id.port_space);
-  if (const auto claimed = (*ports)->claim(id); !claimed) {
-    return refuse(claimed.error().code,
+  if (const auto listens = (*ports)->listen(id); !listens) {
+    return refuse(listens.error().code,
                   verbena::format("another rdma_cm_id, of this program or another, listens on "
                                   "port {} already",
                                   port_of(id.source)));
@@ -156,11 +156,10 @@ Outcome ClientRequests::start_listening(CmIdentifier& id, uint32_t backlog) {
   const bool as_many = backlog == 0 || backlog > kMaxBacklog;
   id.listening_state = std::make_unique<CmIdentifier::Listening>();
   id.listening_state->backlog = as_many ? kMaxBacklog : backlog;
-  id.listening = true;
   id.client->recount(id);
   id.state = CmState::kListen;
   service_.note_port(id);
-  service_.look_again();
+  service_.listener_began(id);
   return {};
 }
 
@@ -356,7 +355,7 @@ Outcome ClientRequests::restore_connection(CmIdentifier& id, const protocol::CmR
   if (!taken_up) return refuse(taken_up.error().code, "the connection cannot be taken up");
   id.connection = connection.local_id;
   service_.note_connection(id);
-  service_.look_again();
+  service_.connection_returned(id);
   return {};
 }
 

@@ -6,37 +6,58 @@
 
 namespace verbena::agent {
 
-size_t EarlyMessages::count(const roce::Address& sender) const {
-  const auto is_its = [&](const Message& message) { return message.arrival.path.source == sender; };
-  return static_cast<size_t>(std::ranges::count_if(messages_, is_its));
+namespace {
+
+std::optional<uint64_t> service_id_of(ConstBytes mad) {
+  const auto header = cm::decode_header(mad);
+  if (!header) return std::nullopt;
+  const auto service_of = [](const auto& request) {
+    return request ? std::optional(request->service_id) : std::nullopt;
+  };
+  if (header->type == cm::MessageType::kReq) return service_of(cm::decode<cm::Req>(mad));
+  if (header->type == cm::MessageType::kSidrReq) return service_of(cm::decode<cm::SidrReq>(mad));
+  return std::nullopt;
 }
 
-std::deque<EarlyMessages::Message>::const_iterator EarlyMessages::oldest_of_most() const {
-  return std::ranges::max_element(messages_, {},
-                                  [&](const Message& message) { return count(message.arrival.path.source); });
+}  // namespace
+
+EarlyMessages::Messages::const_iterator EarlyMessages::oldest_of_most() const {
+  return std::ranges::max_element(messages_, {}, [](const Kept& kept) { return kept.of_sender->second; });
 }
 
 bool EarlyMessages::has_room(const roce::Address& sender, Duration waited) const {
   if (waited >= kPatience) return messages_.size() < kMax / 2;
-  return messages_.size() < kMax || count(sender) < count(oldest_of_most()->arrival.path.source);
+  if (messages_.size() < kMax) return true;
+  const auto of_sender = counts_.find(sender.bytes);
+  return of_sender == counts_.end() || of_sender->second < oldest_of_most()->of_sender->second;
 }
 
 std::optional<EarlyMessages::Message> EarlyMessages::keep(ConstBytes mad, const cm::Arrival& arrival,
                                                           TimePoint came, TimePoint deadline) {
-  const auto is_repeated = [&](const Message& message) {
-    return message.arrival.path.source == arrival.path.source && std::ranges::equal(message.mad.bytes, mad);
+  const auto is_repeated = [&](const Kept& kept) {
+    return kept.message.arrival.path.source == arrival.path.source &&
+           std::ranges::equal(kept.message.mad.bytes, mad);
   };
   if (std::ranges::any_of(messages_, is_repeated)) return std::nullopt;
   std::optional<Message> displaced;
-  if (messages_.size() >= kMax) {
-    const auto oldest = oldest_of_most();
-    displaced = *oldest;
-    messages_.erase(oldest);
-  }
-  Message message{{}, arrival, came, deadline};
+  if (messages_.size() >= kMax) displaced = remove(oldest_of_most());
+  Message message{{}, arrival, came, deadline, ++last_number_, service_id_of(mad)};
   std::copy_n(mad.begin(), std::min(mad.size(), message.mad.bytes.size()), message.mad.bytes.begin());
-  messages_.push_back(message);
+  const auto of_sender = counts_.try_emplace(arrival.path.source.bytes, 0).first;
+  messages_.push_back({message, of_sender});
+  ++of_sender->second;
   return displaced;
+}
+
+void EarlyMessages::uncount(const Kept& kept) {
+  if (--kept.of_sender->second == 0) counts_.erase(kept.of_sender);
+}
+
+EarlyMessages::Message EarlyMessages::remove(Messages::const_iterator kept) {
+  const Message message = kept->message;
+  uncount(*kept);
+  messages_.erase(kept);
+  return message;
 }
 
 void EarlyMessages::hear_rejection(ConstBytes mad, const cm::Arrival& arrival) {
@@ -45,7 +66,8 @@ void EarlyMessages::hear_rejection(ConstBytes mad, const cm::Arrival& arrival) {
   if (!header || header->type != cm::MessageType::kRej) return;
   const auto rej = cm::decode<cm::Rej>(mad);
   if (!rej || rej->remote_id != 0) return;
-  std::erase_if(messages_, [&](const Message& message) {
+  const auto is_given_up = [&](const Kept& entry) {
+    const Message& message = entry.message;
     if (message.arrival.path.source != arrival.path.source) return false;
     if (message.arrival.from_roce_port && !arrival.from_roce_port)
       return false;  // from another program of that host
@@ -53,14 +75,25 @@ void EarlyMessages::hear_rejection(ConstBytes mad, const cm::Arrival& arrival) {
     if (!kept || kept->type != cm::MessageType::kReq) return false;
     const auto req = cm::decode<cm::Req>(message.mad.bytes);
     return req && req->local_id == rej->local_id;
+  };
+  std::erase_if(messages_, [&](const Kept& entry) {
+    const bool ends = is_given_up(entry);
+    if (ends) uncount(entry);
+    return ends;
   });
 }
 
 std::optional<EarlyMessages::Message> EarlyMessages::take_overdue(TimePoint now) {
   if (now < deadline()) return std::nullopt;
-  Message message = messages_.front();
-  messages_.pop_front();
-  return message;
+  return remove(messages_.cbegin());
+}
+
+std::optional<EarlyMessages::Message> EarlyMessages::take(uint64_t last,
+                                                          const std::function<bool(const Message&)>& counts) {
+  const auto found = std::ranges::find_if(
+      messages_, [&](const Kept& kept) { return kept.message.number <= last && counts(kept.message); });
+  if (found == messages_.end()) return std::nullopt;
+  return remove(found);
 }
 
 // Folds a product of each word into the digest, as in wyhash. No attacker sees a digest or can try many.

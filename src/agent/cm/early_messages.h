@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -31,8 +32,10 @@ class EarlyMessages {
   struct Message {
     cm::Mad mad;
     cm::Arrival arrival;
-    TimePoint came;      // when the message arrived
-    TimePoint deadline;  // when to process the message again; it may be kept again then
+    TimePoint came;                           // when the message arrived
+    TimePoint deadline;                       // when to process the message again; it may be kept again then
+    uint64_t number = 0;                      // larger than those of all messages that were kept before
+    std::optional<uint64_t> service_id = {};  // that of a REQ or SIDR_REQ
   };
 
   // Returns whether another message of this sender may be kept. One that has waited for kPatience may use
@@ -43,20 +46,33 @@ class EarlyMessages {
   // REQUIRES: `mad` is a whole MAD; has_room() is true; deadlines never decrease
   std::optional<Message> keep(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint deadline);
   // Returns the earliest deadline, or kNever if no message is kept.
-  TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().deadline; }
+  TimePoint deadline() const { return messages_.empty() ? kNever : messages_.front().message.deadline; }
   // Removes and returns the first message if its deadline has passed, otherwise returns nullopt.
   std::optional<Message> take_overdue(TimePoint now);
   // Drops a kept REQ if `mad` is the REJ by which its sender gives it up. Called for each arriving datagram.
   void hear_rejection(ConstBytes mad, const cm::Arrival& arrival);
-  // Removes and returns all messages. Called after a listener or a connection has appeared.
-  std::deque<Message> take_all() { return std::exchange(messages_, {}); }
+  // Removes and returns the first message up to this number that satisfies `counts`, otherwise returns
+  // nullopt. Called after a listener or a connection has appeared.
+  std::optional<Message> take(uint64_t last, const std::function<bool(const Message&)>& counts);
+  // Returns the number of the message that was kept last, or 0 if none ever was.
+  uint64_t last_number() const { return last_number_; }
 
  private:
-  size_t count(const roce::Address& sender) const;
+  // The number of messages by sender, so that a datagram to a full table compares no two messages.
+  using Counts = std::map<decltype(roce::Address::bytes), size_t>;
+  struct Kept {
+    Message message;
+    Counts::iterator of_sender;
+  };
+  using Messages = std::deque<Kept>;
   // Returns the oldest message of the sender with the most messages. REQUIRES: a message is kept
-  std::deque<Message>::const_iterator oldest_of_most() const;
+  Messages::const_iterator oldest_of_most() const;
+  void uncount(const Kept& kept);
+  Message remove(Messages::const_iterator kept);
 
-  std::deque<Message> messages_;
+  Messages messages_;
+  Counts counts_;
+  uint64_t last_number_ = 0;
 };
 
 // Detects forged messages of connection management that come from an address of this host. Every program of

@@ -90,25 +90,30 @@ void PortSpace::add(Holders& holders, PortBinding& holder, PortRange ephemeral) 
   holders.push_back(&holder);
 }
 
+const PortSpace::Holders* PortSpace::holders_of(uint16_t port) const {
+  const auto found = ports_.find(port);
+  return found == ports_.end() ? nullptr : &found->second.holders;
+}
+
 Result<void> PortSpace::bind(PortBinding& holder, PortRange ephemeral) {
   const uint16_t port = port_of(holder.source);
-  const auto found = ports_.find(port);
-  if (found != ports_.end()) {
-    if (is_full(found->second)) return fail(EADDRNOTAVAIL);
-    if (const auto checked = check(found->second, holder, holder.reuse_address); !checked) return checked;
+  const Holders* const holders = holders_of(port);
+  if (holders != nullptr) {
+    if (is_full(*holders)) return fail(EADDRNOTAVAIL);
+    if (const auto checked = check(*holders, holder, holder.reuse_address); !checked) return checked;
   }
   const bool is_ephemeral = port >= ephemeral.first && port <= ephemeral.last;
-  const bool is_held = found != ports_.end() && holds(found->second, holder.user);
+  const bool is_held = holders != nullptr && holds(*holders, holder.user);
   if (is_ephemeral && !is_held && !allows_more(holder, ephemeral)) return fail(EADDRNOTAVAIL);
-  add(ports_[port], holder, ephemeral);
+  add(ports_[port].holders, holder, ephemeral);
   return {};
 }
 
 Result<void> PortSpace::resume(PortBinding& holder, PortRange ephemeral) {
   const auto found = ports_.find(port_of(holder.source));
-  if (found == ports_.end() || !is_unique(found->second, holder)) return bind(holder, ephemeral);
-  if (is_full(found->second)) return fail(EADDRNOTAVAIL);
-  add(found->second, holder, ephemeral);
+  if (found == ports_.end() || !is_unique(found->second.holders, holder)) return bind(holder, ephemeral);
+  if (is_full(found->second.holders)) return fail(EADDRNOTAVAIL);
+  add(found->second.holders, holder, ephemeral);
   return {};
 }
 
@@ -116,14 +121,12 @@ Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& r
   if (range.first > range.last) return fail(EADDRNOTAVAIL);
   const bool may_have_more = allows_more(holder, range);
   const auto take = [&](uint16_t port) {
-    const auto found = ports_.find(port);
-    const bool is_held = found != ports_.end() && holds(found->second, holder.user);
+    const Holders* const holders = holders_of(port);
+    const bool is_held = holders != nullptr && holds(*holders, holder.user);
     if (!may_have_more && !is_held) return false;
-    if (found != ports_.end()) {
-      if (is_full(found->second) || !is_unique(found->second, holder)) return false;
-    }
+    if (holders != nullptr && (is_full(*holders) || !is_unique(*holders, holder))) return false;
     set_port(holder.source, port);
-    add(ports_[port], holder, range);
+    add(ports_[port].holders, holder, range);
     last_ = port;
     return true;
   };
@@ -140,20 +143,30 @@ Result<void> PortSpace::bind_any(PortBinding& holder, PortRange range, Random& r
   return fail(EADDRNOTAVAIL);
 }
 
-Result<void> PortSpace::claim(PortBinding& holder) const {
-  if (!holder.reuse_address) return {};
-  const auto found = ports_.find(port_of(holder.source));
-  if (found != ports_.end()) {
-    if (const auto checked = check(found->second, holder, false); !checked) return checked;
+Result<void> PortSpace::listen(PortBinding& holder) {
+  Port& port = ports_[port_of(holder.source)];
+  if (holder.reuse_address) {
+    if (const auto checked = check(port.holders, holder, false); !checked) return checked;
   }
+  // Another listener at this address can only be one whose client has gone.
+  std::erase_if(port.listeners, has_gone);
+  port.listeners.push_back(&holder);
   holder.reuse_address = false;
+  holder.listening = true;
   return {};
 }
 
+void PortSpace::stop_listening(PortBinding& holder) {
+  if (!std::exchange(holder.listening, false)) return;
+  const auto found = ports_.find(port_of(holder.source));
+  if (found != ports_.end()) std::erase(found->second.listeners, &holder);
+}
+
 void PortSpace::release(PortBinding& holder) {
+  stop_listening(holder);
   const auto found = ports_.find(port_of(holder.source));
   if (found == ports_.end()) return;
-  Holders& holders = found->second;
+  Holders& holders = found->second.holders;
   const auto at = std::ranges::find(holders, &holder);
   if (at == holders.end()) return;
   *at = holders.back();
@@ -174,10 +187,9 @@ PortBinding* PortSpace::find_listener(const CmAddress& destination, Origin origi
   if (found == ports_.end()) return nullptr;
   PortBinding* best = nullptr;
   int best_rank = 0;
-  for (PortBinding* holder : found->second) {
+  for (PortBinding* holder : found->second.listeners) {
     const CmAddress& source = holder->source;
-    if (!holder->listening || has_gone(holder) || (is_loopback(source) && origin == Origin::kElsewhere))
-      continue;
+    if (has_gone(holder) || (is_loopback(source) && origin == Origin::kElsewhere)) continue;
     int rank = 0;
     if (is_same_host(source, destination)) {
       rank = 3;
@@ -197,9 +209,8 @@ PortBinding* PortSpace::find_listener(const CmAddress& destination, Origin origi
 bool PortSpace::has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const {
   const auto found = ports_.find(port);
   if (found == ports_.end()) return false;
-  return std::ranges::any_of(found->second, [&](const PortBinding* holder) {
-    return holder->listening && !has_gone(holder) && counts(*holder);
-  });
+  return std::ranges::any_of(found->second.listeners,
+                             [&](const PortBinding* holder) { return !has_gone(holder) && counts(*holder); });
 }
 
 }  // namespace verbena::agent

@@ -26,7 +26,7 @@ struct PortBinding {
   CmAddress destination{};  // family 0: none yet
   bool reuse_address = false;
   bool own_family_only = false;
-  bool listening = false;
+  bool listening = false;  // set by PortSpace
   uid_t user = 0;
   const PortOwner* owner = nullptr;  // nullptr for a claim, which has no client
   bool is_counted = false;           // set by PortSpace: this holder's port is counted in the user's share
@@ -66,10 +66,12 @@ class PortSpace {
   // Sets a random port of `range` in holder.source and binds the holder to it. Holders may share the port if
   // their connections differ in an address or a port. Fails with EADDRNOTAVAIL if no port is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
-  // Makes the holder the only one of its port and address, as a listener must be: sets reuse_address to
-  // false. Fails like bind() if others share them. REQUIRES: the holder is bound
-  Result<void> claim(PortBinding& holder) const;
-  // Releases the holder's port. REQUIRES: the holder is bound
+  // Makes the holder a listener, and the only one of its port and address: sets reuse_address to false. Fails
+  // like bind() if others share them. REQUIRES: the holder is bound
+  Result<void> listen(PortBinding& holder);
+  // Ends what listen() began; the holder stays bound. REQUIRES: the holder is bound
+  void stop_listening(PortBinding& holder);
+  // Releases the holder's port, and stops listening. REQUIRES: the holder is bound
   void release(PortBinding& holder);
 
   // Returns the best matching listener for a request to `destination` (address and port), or nullptr. A
@@ -77,11 +79,16 @@ class PortSpace {
   // requests of other hosts, which no program that binds to 127.0.0.1 wants.
   enum class Origin : uint8_t { kThisHost, kElsewhere };
   PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
-  // Returns whether any listener on the port satisfies `counts`.
+  // Returns whether any listener on the port satisfies `counts`. Like find_listener(), looks at listeners
+  // only: a port has one for each address at most, but thousands of other holders.
   bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 
  private:
   using Holders = std::vector<PortBinding*>;
+  struct Port {
+    Holders holders;
+    Holders listeners;  // those of `holders` that listen
+  };
 
   static Result<void> check(const Holders& holders, const PortBinding& holder, bool reuse_address);
   static bool is_unique(const Holders& holders, const PortBinding& holder);
@@ -92,7 +99,9 @@ class PortSpace {
   void add(Holders& holders, PortBinding& holder, PortRange ephemeral);
 
   Quota shares_;
-  std::unordered_map<uint16_t, Holders> ports_;
+  const Holders* holders_of(uint16_t port) const;
+
+  std::unordered_map<uint16_t, Port> ports_;
   uint16_t last_ = 0;  // latest port that bind_any() assigned; the next call tries it last
 };
 

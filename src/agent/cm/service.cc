@@ -187,16 +187,31 @@ void CmService::answer_early_messages() {
   early_timer_.arm(early_.deadline());
 }
 
-// Runs in the loop's next round, so that the program that listens or restores gets its reply first.
-void CmService::look_again() {
-  if (early_.deadline() != kNever) look_again_.queue();
+void CmService::listener_began(const CmIdentifier& id) {
+  const auto service = cm::service_id(static_cast<cm::PortSpace>(id.port_space), port_of(id.source));
+  receive_early_messages(id.client->user(), [service](const EarlyMessages::Message& message) {
+    return message.service_id == service;
+  });
 }
 
-void CmService::receive_early_messages() {
-  const TimePoint now = MonotonicClock::now();
-  for (const auto& message : early_.take_all()) {
-    receive(message.mad.bytes, message.arrival, message.came, now);
-  }
+void CmService::connection_returned(const CmIdentifier& id) {
+  roce::Address peer;
+  std::ranges::copy(id.route.destination_gid, peer.bytes.begin());
+  receive_early_messages(id.client->user(), [peer](const EarlyMessages::Message& message) {
+    return !message.service_id && message.arrival.path.source == peer;
+  });
+}
+
+// Another piece of the user's work, so that the program that listens or restores gets its reply first. Each
+// piece handles one message. One that is kept again has a new number, and is not taken a second time.
+void CmService::receive_early_messages(uid_t user,
+                                       std::function<bool(const EarlyMessages::Message&)> counts) {
+  if (early_.deadline() == kNever) return;
+  loop_.in_turn_of(user, [this, last = early_.last_number(), counts = std::move(counts)] {
+    const auto message = early_.take(last, counts);
+    if (message) receive(message->mad.bytes, message->arrival, message->came, MonotonicClock::now());
+    return message.has_value();
+  });
 }
 
 void CmService::listener_ended(const CmIdentifier& id) {

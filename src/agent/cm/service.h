@@ -190,8 +190,10 @@ class CmService final : private cm::Sink {
   // Remove the entry from the ledger. release_port() also releases the port in its port space.
   void release_port(CmIdentifier& id);
   void release_connection(CmIdentifier& id);
-  // Processes kept messages (EarlyMessages) again: a program listens, or a connection was restored.
-  void look_again();
+  // Processes kept messages (EarlyMessages) again, in turns of the identifier's user: requests for the port
+  // of a listener, or other messages of the peer of a restored connection.
+  void listener_began(const CmIdentifier& id);
+  void connection_returned(const CmIdentifier& id);
   // Notes that a running program has ended a listener.
   void listener_ended(const CmIdentifier& id);
   // Returns whether a listener may still appear on the port for a request that has waited this long.
@@ -245,7 +247,7 @@ class CmService final : private cm::Sink {
   void receive(ConstBytes mad, const cm::Arrival& arrival, TimePoint came, TimePoint now);
   void on_mad(ConstBytes mad, const cm::Arrival& arrival);
   void answer_early_messages();
-  void receive_early_messages();
+  void receive_early_messages(uid_t user, std::function<bool(const EarlyMessages::Message&)> counts);
   void finish_round();
   void on_timer(uid_t user);
   void end_claims_at(TimePoint when);
@@ -278,7 +280,6 @@ class CmService final : private cm::Sink {
   EndedSlots ended_slots_{*this};
   TimePoint returns_until_{};
   TimePoint last_return_{};  // expect_one_return() does not extend returns_until_ beyond it
-  EventLoop::QueuedTask look_again_{loop_, [this] { receive_early_messages(); }};
   DeadlineTimer early_timer_{loop_, [this] { answer_early_messages(); }};
   EventLoop::QueuedTask settle_{loop_, [this] { finish_round(); }};
   std::map<uid_t, DeadlineTimer> timers_;  // for the connections of each user

@@ -237,6 +237,12 @@ void MadDispatcher::abort(uint32_t transaction, const roce::Address& to, const M
   if (path) send(mad, {0, *path});
 }
 
+void MadDispatcher::on_file(uint64_t port, const protocol::UserMad& header, ConstBytes message) {
+  const auto found = ports_.find(port);
+  if (found != ports_.end()) found->second->take_whole(header, message);
+  resume_all();  // other ports of the user may have waited for the memory
+}
+
 void MadDispatcher::resume_all() {
   for (const auto& [number, port] : ports_) port->resume();
 }

@@ -52,6 +52,9 @@ class OpenPort {
   void resume();
   // Makes the port call owner.on_timer() at `deadline` or earlier, in a turn of its user.
   void arm(TimePoint deadline) { timer_.arm(deadline); }
+  // Handles a message whose file was read, and reads the next one. `message` is empty if the file was
+  // invalid.
+  void take_whole(const protocol::UserMad& header, ConstBytes message);
   // Sends a datagram or a message of several to the program. The message is lost if the program's socket is
   // full, as in the kernel. A message that needs a file is also lost if the user's programs hold too many
   // files, or the program does not support files.
@@ -60,7 +63,8 @@ class OpenPort {
  private:
   // Receives one datagram. Returns false if there is none now, the owner has no room, or the port has ended.
   bool on_readable();
-  // Passes a received message to the owner. Returns false if the message's file is invalid.
+  // Passes a received message to the owner, or has its file read first. Returns false if the message is
+  // invalid.
   bool take(ConstBytes message, ClientFile file);
   Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
   void end();
@@ -75,7 +79,8 @@ class OpenPort {
   DeadlineTimer timer_;
   const bool takes_files_;
   bool paused_ = false;
-  uint64_t ticket_ = 0;  // of the wait until a message's file may be received; 0: none
+  uint64_t ticket_ = 0;   // of the wait until a message's file may be received; 0: none
+  QuotaShare read_file_;  // counts the memory of a message whose file is being read; null: none
   bool ended_ = false;
 };
 
@@ -117,6 +122,10 @@ class MadDispatcher : private LongMessages::Host {
   // ---- for OpenPort
   // Handles a datagram of a program, or a whole message of several. Does not destroy the port.
   void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
+  // Counts the memory of a message whose file is to be read.
+  QuotaShare reserve(uid_t user, size_t bytes) { return long_.reserve(user, bytes); }
+  // OpenPort::take_whole(), unless the port was closed meanwhile.
+  void on_file(uint64_t port, const protocol::UserMad& header, ConstBytes message);
   // Returns whether the port may read another datagram now. If not, the port is resumed later.
   bool has_room(uint64_t port);
   // Repeats or gives up a request whose timeout has expired. Resumes the port.

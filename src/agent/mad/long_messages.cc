@@ -30,10 +30,14 @@ LongMessages::Entry::Entry(LongMessages& all, const RmppKey& key, Sending from,
       timer(all.loop_, sending.user, [&all, key] { all.on_deadline(key); }) {}
 
 bool LongMessages::has_room(uint64_t port, uid_t user) const {
-  if (!quota_.allows(user, blocks_of(mad::kMaxRmppBytes))) return false;
+  if (!quota_->allows(user, blocks_of(mad::kMaxRmppBytes))) return false;
   const auto found = load_of_port_.find(port);
   return found == load_of_port_.end() ||
          (found->second.bytes < kMaxOfPort && found->second.messages < kMaxSendingsOfPort);
+}
+
+QuotaShare LongMessages::reserve(uid_t user, size_t bytes) {
+  return take_share(quota_, user, blocks_of(bytes));
 }
 
 void LongMessages::send(Sending sending, std::vector<std::byte> message) {
@@ -42,7 +46,7 @@ void LongMessages::send(Sending sending, std::vector<std::byte> message) {
   const roce::Address other = sending.to ? sending.to->path.destination : roce::Address();
   const RmppKey key = mad::rmpp_key(sending.device_index, other, first);
   if (sendings_.contains(key)) return;
-  quota_.take(sending.user, blocks_of(message.size()));
+  quota_->take(sending.user, blocks_of(message.size()));
   Load& load = load_of_port_[sending.port];
   load.bytes += message.size();
   ++load.messages;
@@ -112,7 +116,7 @@ void LongMessages::settle(Map::iterator entry) {
 
 LongMessages::Map::iterator LongMessages::erase(Map::const_iterator entry) {
   const size_t bytes = entry->second.sender.bytes();
-  quota_.give_back(entry->second.sending.user, blocks_of(bytes));
+  quota_->give_back(entry->second.sending.user, blocks_of(bytes));
   const auto load = load_of_port_.find(entry->second.sending.port);
   load->second.bytes -= bytes;
   if (--load->second.messages == 0) load_of_port_.erase(load);

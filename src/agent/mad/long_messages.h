@@ -49,10 +49,13 @@ class LongMessages {
     virtual void resume_all() = 0;
   };
   // `own`: the agent's own user. REQUIRES: the references outlive this object
-  LongMessages(EventLoop& loop, uid_t own, Host& host) : loop_(loop), host_(host), quota_(kBlocks, own) {}
+  LongMessages(EventLoop& loop, uid_t own, Host& host)
+      : loop_(loop), host_(host), quota_(std::make_shared<Quota>(kBlocks, own)) {}
 
   // Returns whether a program of the user may send one more message by that port now.
   bool has_room(uint64_t port, uid_t user) const;
+  // Counts the memory of a message that is not complete yet, until the share is destroyed.
+  QuotaShare reserve(uid_t user, size_t bytes);
   // Starts to send a message, unless one with the same transaction ID, class and method is being sent to the
   // same destination. REQUIRES: `message` is valid for RmppSender
   void send(Sending sending, std::vector<std::byte> message);
@@ -110,7 +113,7 @@ class LongMessages {
   Host& host_;
   // Memory of messages that are being sent, in blocks of 64 KiB. The maximum length of a message always fits.
   static constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
-  Quota quota_;
+  const std::shared_ptr<Quota> quota_;
   Map sendings_;
   std::map<uint64_t, Load> load_of_port_;
   mad::RmppReceiver receiver_;

@@ -17,7 +17,9 @@ OpenPort::OpenPort(MadDispatcher& owner, uint64_t number, EventLoop& loop, Clien
       timer_(loop, user, [&owner, number] { owner.on_timer(number); }),
       takes_files_(takes_files) {
   loop_.watch_for(user, socket_.get(), EPOLLIN, [this](uint32_t events) {
-    // A paused port reads nothing, and would not notice that its program has ended.
+    // A paused port reads nothing, and would not notice that its program has ended. But one that waits for a
+    // file reads on.
+    if (read_file_) return false;
     if ((!paused_ && ticket_ == 0) || (events & (EPOLLHUP | EPOLLERR)) == 0) return on_readable();
     end();
     return false;
@@ -30,7 +32,7 @@ OpenPort::~OpenPort() {
 }
 
 bool OpenPort::on_readable() {
-  if (ended_) return false;
+  if (ended_ || read_file_) return false;
   [[maybe_unused]] const bool counted = socket_.is_read();  // received descriptors do not count any more
   if (!owner_.has_room(number_)) {
     paused_ = true;
@@ -69,12 +71,25 @@ bool OpenPort::take(ConstBytes message, ClientFile file) {
   const size_t bytes = header.length > protocol::kUserMadBytes ? header.length - protocol::kUserMadBytes : 0;
   const bool can_be = mad.size() == protocol::kMadBytes && bytes > mad.size() && bytes <= mad::kMaxRmppBytes;
   if (!can_be) return false;
-  std::vector<std::byte> whole(bytes);
-  std::ranges::copy(mad, whole.begin());
-  if (!read_memory_file(file.get(), Bytes(whole).subspan(mad.size()))) return false;
-  const UniqueFd known = file.take_trusted();
-  owner_.on_datagram(number_, header, whole);
+  read_file_ = owner_.reserve(user_, bytes);
+  auto whole = std::make_shared<std::vector<std::byte>>(mad.begin(), mad.end());
+  file.work_and_close(
+      [whole, bytes](int memory_file) {
+        const size_t first = whole->size();
+        whole->resize(bytes);
+        if (!read_memory_file(memory_file, Bytes(*whole).subspan(first))) whole->clear();
+      },
+      [whole, bytes, header, &owner = owner_, number = number_] {
+        owner.on_file(number, header, whole->size() == bytes ? ConstBytes(*whole) : ConstBytes());
+      });
   return true;
+}
+
+void OpenPort::take_whole(const protocol::UserMad& header, ConstBytes message) {
+  read_file_.reset();
+  if (message.empty()) return end();
+  owner_.on_datagram(number_, header, message);
+  loop_.set_events(socket_.get(), EPOLLIN);  // reports what came meanwhile
 }
 
 void OpenPort::resume() {

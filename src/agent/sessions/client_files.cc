@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <deque>
 #include <mutex>
 #include <system_error>
 
@@ -70,17 +71,17 @@ size_t blocks_of(size_t bytes) {
 
 }  // namespace
 
-// Shares of closed descriptors, on their way from all users' threads to the agent's.
+// Closed descriptors, on their way from all users' threads to the agent's.
 struct ForeignCloser::Closed {
   std::mutex mutex;
-  std::vector<QuotaShare> shares;  // under the mutex
+  std::vector<Done> done;  // under the mutex
   const UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
-  void add(QuotaShare share) {
-    if (!share) return;
+  void add(Done closed) {
+    if (!closed.share && !closed.task) return;
     {
       const std::lock_guard lock(mutex);
-      shares.push_back(std::move(share));
+      done.push_back(std::move(closed));
     }
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
@@ -92,12 +93,19 @@ struct ForeignCloser::Item {
   QuotaShare share;
   QuotaShare until_empty = {};
   bool must_bind = false;
+  FileWork work = {};
+  Task then = {};
 };
 
 struct ForeignCloser::Work {
   Work(uid_t whose, std::shared_ptr<Closed> all, std::shared_ptr<Work> after)
-      : user(whose), closed(std::move(all)), closing(std::move(after)) {}
+      : user(whose),
+        closed(std::move(all)),
+        closing(std::move(after)),
+        max_threads(closing ? kMaxThreads : 1) {}
 
+  // Returns the next descriptor. Returns nullopt if there is none: then the calling thread must end.
+  std::optional<Item> take();
   void finish(Item& item) const;
   void close(Item& item) const;
   void shut_down(Item& item) const;
@@ -105,12 +113,25 @@ struct ForeignCloser::Work {
   const uid_t user;
   const std::shared_ptr<Closed> closed;
   const std::shared_ptr<Work> closing;  // null if this is the thread that closes
+  // Descriptors of a kind that can block are closed by one thread, so a user blocks one.
+  const size_t max_threads;
   std::mutex mutex;
-  std::vector<Item> next;  // under the mutex
-  bool at_work = false;    // under the mutex: a thread runs
+  std::deque<Item> next;  // under the mutex
+  size_t threads = 0;     // under the mutex: number of threads that run
   std::atomic<size_t> waiting = 0;
   std::atomic<TimePoint> progress{};  // time of the last close, or of the first queued descriptor
 };
+
+std::optional<ForeignCloser::Item> ForeignCloser::Work::take() {
+  const std::lock_guard lock(mutex);
+  if (next.empty()) {
+    --threads;
+    return std::nullopt;
+  }
+  std::optional<Item> item(std::move(next.front()));
+  next.pop_front();
+  return item;
+}
 
 void ForeignCloser::Work::finish(Item& item) const {
   closing ? shut_down(item) : close(item);
@@ -121,17 +142,18 @@ void ForeignCloser::Work::close(Item& item) const {
     while (!bind_to_random_name(item.fd.get()) && errno == EINTR) {
     }
   }
+  if (item.work) survive_lack_of_memory([&] { item.work(item.fd.get()); });
   item.fd.reset();
-  closed->add(std::move(item.share));
+  closed->add({user, std::move(item.share), std::move(item.then)});
 }
 
 void ForeignCloser::Work::shut_down(Item& item) const {
   ForeignSocket socket(std::move(item.fd));
   socket.clear_some(SIZE_MAX);
   item.fd = socket.part();
-  closed->add(std::move(item.until_empty));
+  closed->add({user, std::move(item.until_empty), {}});
   if (item.fd) return enqueue(closing, std::move(item));
-  closed->add(std::move(item.share));
+  closed->add({user, std::move(item.share), {}});
 }
 
 ForeignCloser::ForeignCloser(Quota::Size files, uid_t own)
@@ -147,26 +169,31 @@ void* ForeignCloser::run(void* argument) {
   Work& work = **owned;
   ::pthread_setname_np(::pthread_self(), "verbena-closer");
   const Nudge nudge;
-  for (;;) {
-    std::vector<Item> now;
-    {
-      const std::lock_guard lock(work.mutex);
-      if (work.next.empty()) {
-        work.at_work = false;
-        return nullptr;
-      }
-      now.swap(work.next);
-    }
-    for (Item& item : now) {
-      work.finish(item);
-      --work.waiting;
-      work.progress = MonotonicClock::now();
-    }
+  while (auto item = work.take()) {
+    work.finish(*item);
+    item.reset();
+    --work.waiting;
+    work.progress = MonotonicClock::now();
   }
+  return nullptr;
 }
 
 void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
   if (fd) enqueue(threads_of(user).closing, {std::move(fd), std::move(share)});
+}
+
+void ForeignCloser::work_and_close(uid_t user, UniqueFd file, QuotaShare share, FileWork work, Task then) {
+  enqueue(
+      threads_of(user).closing,
+      {.fd = std::move(file), .share = std::move(share), .work = std::move(work), .then = std::move(then)});
+}
+
+Result<void> ForeignCloser::work_with(uid_t user, int file, FileWork work, Task then) {
+  if (!allows(user)) return fail(EMFILE);
+  UniqueFd copy(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+  if (!copy) return fail(errno);
+  work_and_close(user, std::move(copy), count(user), std::move(work), std::move(then));
+  return {};
 }
 
 void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {
@@ -194,22 +221,23 @@ ForeignCloser::Threads& ForeignCloser::threads_of(uid_t user) {
 }
 
 void ForeignCloser::enqueue(const std::shared_ptr<Work>& work, Item item) {
+  std::unique_ptr<std::shared_ptr<Work>> argument;
   {
     const std::lock_guard lock(work->mutex);
     if (work->waiting == 0) work->progress = MonotonicClock::now();
     work->next.push_back(std::move(item));
     ++work->waiting;
-    if (work->at_work) return;
-    work->at_work = true;
+    if (work->threads >= std::min(work->max_threads, threads_for(work->next.size()))) return;
+    argument = std::make_unique<std::shared_ptr<Work>>(work);
+    ++work->threads;
   }
-  auto argument = std::make_unique<std::shared_ptr<Work>>(work);
   if (start_detached_thread(run, argument.get(), kStack)) {
     argument.release();  // owned by the thread now
   } else {
     const ActingFor acting(work->user);
     log_warning("no thread can be started: what user {} has sent stays open for now", work->user);
     const std::lock_guard lock(work->mutex);
-    work->at_work = false;  // the next call tries again
+    --work->threads;  // the next call tries again
   }
 }
 
@@ -217,13 +245,11 @@ int ForeignCloser::fd() const {
   return closed_->event.get();
 }
 
-size_t ForeignCloser::take_closed() {
+std::vector<ForeignCloser::Done> ForeignCloser::take_closed() {
   uint64_t events = 0;
-  if (::read(closed_->event.get(), &events, sizeof events) < 0) return 0;
-  std::vector<QuotaShare> shares;
+  if (::read(closed_->event.get(), &events, sizeof events) < 0) return {};
   const std::lock_guard lock(closed_->mutex);
-  shares.swap(closed_->shares);
-  return shares.size();
+  return std::exchange(closed_->done, {});
 }
 
 size_t ForeignCloser::waiting(uid_t user) const {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/types.h>
@@ -29,9 +30,15 @@ namespace verbena::agent {
 // after the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does
 // not answer blocks its user's thread, with all later descriptors of that user.
 //
-// The agent's own ends of sockets are shut down on another thread of the user. That may take long, because it
+// Also reads files that users' processes can write to, on the same thread. A read waits for the locks of the
+// file's pages, and the processes can hold these for seconds (madvise(2), fallocate(2)). So the agent's
+// thread never reads such a file.
+//
+// The agent's own ends of sockets are shut down on other threads of the user. That may take long, because it
 // wakes all watches of the other end, and there may be any number (epoll(7)). But it never blocks: a socket
-// that has received descriptors goes on to the first thread.
+// that has received descriptors goes on to the first thread. There is one such thread for each kPerThread
+// sockets that wait, up to kMaxThreads: it takes longer to make the watches of a socket than to wake them, so
+// a user needs more processors than that to connect faster than the threads shut down.
 //
 // All descriptors that clients have sent count in shares (base/quota.h) until they are closed: those that the
 // agent keeps (ClientFile), and those that wait here. So do the ends of sockets that the agent makes for a
@@ -45,6 +52,12 @@ class ForeignCloser {
   // kPatience. Then the agent accepts no more clients of that user.
   static constexpr size_t kMaxOfUser = 256;
   static constexpr Duration kPatience = std::chrono::seconds(1);
+  static constexpr size_t kPerThread = 32;
+  static constexpr size_t kMaxThreads = 8;
+  // Returns the number of threads that shut down as many waiting sockets. REQUIRES: `waiting` is not 0
+  static constexpr size_t threads_for(size_t waiting) {
+    return std::min(1 + (waiting - 1) / kPerThread, kMaxThreads);
+  }
   // Returns the quota of clients' descriptors for an agent that may open `descriptors`: as many as event
   // channels and XRC domains may have (descriptors_test.cc), and a 32nd of the limit more.
   static constexpr Quota::Size room_with(size_t descriptors) {
@@ -63,6 +76,17 @@ class ForeignCloser {
   QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
   // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
   void close(uid_t user, UniqueFd fd, QuotaShare share);
+  // Work with a file. Runs on the user's thread, and uses nothing of the agent's. Left undone if there is no
+  // memory for it.
+  using FileWork = std::function<void(int file)>;
+  // What follows in a turn of the user, on the agent's thread.
+  using Task = std::function<void()>;
+  // Has the user's thread do the work with the file, and close it like close(). Then comes the task, also if
+  // the work was left undone.
+  void work_and_close(uid_t user, UniqueFd file, QuotaShare share, FileWork work, Task then);
+  // The same with a copy of the descriptor. Fails with EMFILE if the user may have no more descriptors, or if
+  // the agent has none.
+  Result<void> work_with(uid_t user, int file, FileWork work, Task then);
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().
   void name_and_close(uid_t user, UniqueFd socket);
@@ -71,8 +95,13 @@ class ForeignCloser {
   void shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share, QuotaShare until_empty = {});
   // Returns a descriptor that is readable after descriptors were closed, until take_closed().
   int fd() const;
-  // Destroys the shares of descriptors that are closed, and returns their number.
-  size_t take_closed();
+  // A closed descriptor. Its share is to be destroyed, and its task to be carried out.
+  struct Done {
+    uid_t user;
+    QuotaShare share;
+    Task task;
+  };
+  std::vector<Done> take_closed();
   // Returns the number of the user's descriptors that are not closed yet. One that goes from one thread to
   // the other counts twice for a moment.
   size_t waiting(uid_t user) const;
@@ -83,7 +112,7 @@ class ForeignCloser {
   struct Closed;
   struct Item;
   struct Work;
-  // The threads of a user. The work of each is created with the first descriptor.
+  // The threads of a user. Their work is created with the first descriptor.
   struct Threads {
     std::shared_ptr<Work> closing;
     std::shared_ptr<Work> shutting_down;  // passes descriptors on to `closing`
@@ -123,6 +152,10 @@ class ClientFile {
   // may set SO_PASSCRED on it at any time.
   Result<void> name_socket() const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
+  // Has the user's thread do the work with the file and close it (ForeignCloser). REQUIRES: there is a file
+  void work_and_close(ForeignCloser::FileWork work, ForeignCloser::Task then) {
+    closer_->work_and_close(user_, std::move(fd_), std::move(share_), std::move(work), std::move(then));
+  }
   // Releases the descriptor, which the caller may then close. REQUIRES: it comes from a trusted user, or it
   // is known to be of a kind whose close() does not block
   UniqueFd take_trusted() {

@@ -74,16 +74,24 @@ ClientSockets::ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own, Quo
       files_(loop, own, HeldFiles::room_with(descriptor_limit())),
       unread_(unread, own),
       replies_(room_for_replies(unread), own) {
-  loop_.watch(closer_.fd(), EPOLLIN, [this](uint32_t) {
-    for (size_t closed = closer_.take_closed(); closed > 0 && !waiting_.empty(); --closed) {
-      wake_one_of_each_user();
-    }
-  });
+  loop_.watch(closer_.fd(), EPOLLIN, [this](uint32_t) { take_closed(); });
 }
 
 ClientSockets::~ClientSockets() {
   loop_.forget(closer_.fd());
   for (Left& each : left_) closer_.close(each.user, each.socket.part(), std::move(each.share));
+}
+
+void ClientSockets::take_closed() {
+  for (ForeignCloser::Done& done : closer_.take_closed()) {
+    done.share.reset();
+    if (!waiting_.empty()) wake_one_of_each_user();
+    if (!done.task) continue;
+    loop_.in_turn_of(done.user, [task = std::move(done.task)] {
+      task();
+      return false;
+    });
+  }
 }
 
 Quota::Size ClientSockets::room_with(size_t descriptors) {
@@ -179,6 +187,10 @@ Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) c
   message.has_files = seen->has_more_files;
   message.file = ClientFile(seen->file.take_known(), user_, all_.closer());
   return message;
+}
+
+void ClientSocket::drop() const {
+  all_.loop().send_to(user_, [this] { socket_.drop(); });
 }
 
 size_t ClientSocket::unread() {

@@ -42,6 +42,7 @@ class ClientSockets {
                 Quota::Size received = ForeignCloser::room_with(descriptor_limit()));
   ~ClientSockets();
 
+  EventLoop& loop() { return loop_; }
   ForeignCloser& closer() { return closer_; }
   // Returns the counter of the memory of files that were sent to clients.
   HeldFiles& files() { return files_; }
@@ -87,6 +88,7 @@ class ClientSockets {
     For what;
     QuotaShare share;
   };
+  void take_closed();
   void wake_one_of_each_user();
   void look_later();
   void look();
@@ -137,8 +139,9 @@ class ClientSocket {
   // Reads the next message into `buffer` without removing it from the socket. `with_file`: also receives the
   // message's first descriptor. Fails with EAGAIN if there is no message, otherwise with the kernel's errno.
   Result<Message> look(Bytes buffer, bool with_file = false) const;
-  // Removes the message that look() read last. REQUIRES: it has no descriptors besides the received one
-  void drop() const { socket_.drop(); }
+  // Removes the message that look() read last. Wakes all watches of the client's end, so its time counts like
+  // that of a sent message. REQUIRES: it has no descriptors besides the received one
+  void drop() const;
 
   // Returns whether the client may be sent `files` more descriptors: this socket has at most kMaxUnread then,
   // and the share of the client's user allows them.

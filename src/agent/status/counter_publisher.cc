@@ -45,60 +45,94 @@ void CounterCollector::link_downed(uint32_t device_index) {
 }
 
 void CounterSweep::begin() {
-  if (next_) return;
-  next_ = 0;
-  place_ = 0;
+  for (auto& [user, its] : users_) its.is_refused = false;
+  for (auto slot = slots_.find_leased(0); slot; slot = slots_.find_leased(slot->index + 1)) {
+    OfUser& its = users_[slot->lessee.uid];
+    if (its.next) continue;
+    its.next = slot->index;
+    its.place = 0;
+  }
 }
 
 void CounterSweep::finish(const LeasedSlot& slot) {
+  const uid_t user = slot.lessee.uid;
   UniqueFd page(::fcntl(slot.page, F_DUPFD_CLOEXEC, 0));
   if (!page) {
     log_warning("the last counters of slot {} are lost: errno {}", slot.index, errno);
     return counters_.forget(slot);
   }
-  ++unfinished_[slot.lessee.uid];
-  ended_.push_back({slot, std::move(page)});
+  users_[user].ended.push_back({slot, std::move(page), closer_.count(user)});
 }
 
 size_t CounterSweep::advance(size_t work) {
-  size_t done = 0;
-  while (done < work && has_work()) done += read_ended() + read_leased();
-  return done;
-}
-
-size_t CounterSweep::read_leased() {
-  if (!next_) return 0;
-  const auto slot = slots_.find_leased(*next_);
-  if (!slot) {
-    next_.reset();
-    return 0;
+  size_t begun = 0;
+  for (size_t left = users_.size(); left > 0 && begun < work; --left) {
+    auto next = users_.upper_bound(last_);
+    if (next == users_.end()) next = users_.begin();
+    last_ = next->first;
+    OfUser& its = next->second;
+    if (!its.may_read()) continue;
+    if (!read_next(last_, its)) {
+      users_.erase(next);
+    } else if (its.is_reading) {
+      begun += kMaxPart;
+    }
   }
-  if (slot->index != *next_ || slot->lease != lease_) place_ = 0;
-  lease_ = slot->lease;
-  const auto read = control::read_some_qps(slot->page, place_);
-  counters_.collect(*slot, read);
-  place_ = read.next < protocol::kQpsPerSlot ? read.next : 0;
-  next_ = place_ != 0 ? slot->index : slot->index + 1;
-  return read.work;
+  return begun;
 }
 
-size_t CounterSweep::read_ended() {
-  if (ended_.empty()) return 0;
-  Ended& ended = ended_.front();
-  const auto read = control::read_some_qps(ended.page.get(), ended.place);
+bool CounterSweep::read_next(uid_t user, OfUser& its) {
+  if (!its.ended.empty()) {
+    const Ended& ended = its.ended.front();
+    read(user, its, ended.slot, ended.page.get(), ended.place);
+    return true;
+  }
+  const auto slot = its.next ? slots_.find_leased_to(user, *its.next) : std::nullopt;
+  if (!slot) return false;
+  if (slot->index != *its.next || slot->lease != its.lease) its.place = 0;
+  its.next = slot->index;
+  its.lease = slot->lease;
+  read(user, its, *slot, slot->page, its.place);
+  return true;
+}
+
+void CounterSweep::read(uid_t user, OfUser& its, const LeasedSlot& slot, int page, uint32_t place) {
+  const bool is_last = !its.ended.empty();
+  const auto result = std::make_shared<control::QpsRead>();
+  const auto is_read = closer_.work_with(
+      user, page, [result, place](int file) { *result = control::read_some_qps(file, place); },
+      [this, result, slot, is_last] { take(slot, is_last, *result); });
+  its.is_reading = is_read.has_value();
+  its.is_refused = !its.is_reading;
+}
+
+void CounterSweep::take(const LeasedSlot& slot, bool is_last, const control::QpsRead& read) {
+  OfUser& its = users_.at(slot.lessee.uid);
+  its.is_reading = false;
+  const auto leased = slots_.find_leased_to(slot.lessee.uid, slot.index);
+  if (is_last) {
+    take_ended(its, read);
+  } else if (leased && leased->lease == slot.lease) {
+    counters_.collect(slot, read);
+    its.place = read.next < protocol::kQpsPerSlot ? read.next : 0;
+    if (its.place == 0) its.next = slot.index + 1;
+  }  // else the lease has ended, and all of the page is read once more
+  on_read_(read.work);
+}
+
+void CounterSweep::take_ended(OfUser& its, const control::QpsRead& read) {
+  Ended& ended = its.ended.front();
   counters_.collect(ended.slot, read);
   ended.place = read.next;
-  if (ended.place < protocol::kQpsPerSlot) return read.work;
+  if (ended.place < protocol::kQpsPerSlot) return;
   counters_.forget(ended.slot);
-  const auto left = unfinished_.find(ended.slot.lessee.uid);
-  if (--left->second == 0) unfinished_.erase(left);
-  ended_.pop_front();
-  return read.work;
+  closer_.close(ended.slot.lessee.uid, std::move(ended.page), std::move(ended.share));
+  its.ended.pop_front();
 }
 
 size_t CounterSweep::unfinished(uid_t user) const {
-  const auto found = unfinished_.find(user);
-  return found != unfinished_.end() ? found->second : 0;
+  const auto found = users_.find(user);
+  return found != users_.end() ? found->second.ended.size() : 0;
 }
 
 namespace {
@@ -109,9 +143,7 @@ constexpr Duration kIntervalWhileRead = std::chrono::milliseconds(10);
 constexpr Duration kIntervalUnread = std::chrono::seconds(1);
 constexpr Duration kLeastPause = std::chrono::milliseconds(8);
 
-// Maximum work per reading (QpsRead::work), about half a millisecond. Other work of the agent runs between
-// two readings.
-constexpr size_t kAtOnce = 1024;
+// Pause between two readings of a user's pages.
 constexpr Duration kRest = std::chrono::milliseconds(1);
 
 // Maximum number of unread returned slots per user.
@@ -138,17 +170,22 @@ void CounterPublisher::collect() {
 }
 
 void CounterPublisher::read() {
-  const TimePoint now = MonotonicClock::now();
-  allowance_.spend(sweep_.advance(std::min(allowance_.at(now), kAtOnce)));
-  if (!sweep_.has_work() || rest_) return;
-  // Pauses for as long as the reading took, if that is longer than kRest: reading is slow, or other processes
-  // have the processor.
-  const TimePoint end = MonotonicClock::now();
-  rest_ = loop_.at(end + std::max(kRest, end - now), [this] {
+  allowance_.spend(sweep_.advance(allowance_.at(MonotonicClock::now())));
+  if (sweep_.may_advance()) read_later();
+}
+
+void CounterPublisher::read_later() {
+  if (rest_) return;
+  rest_ = loop_.at(MonotonicClock::now() + kRest, [this] {
     rest_.reset();
     read();
     show();
   });
+}
+
+void CounterPublisher::on_read(size_t work) {
+  allowance_.give_back(CounterSweep::kMaxPart - std::min(CounterSweep::kMaxPart, work));
+  read_later();
 }
 
 DeviceCounters CounterPublisher::of(uint32_t device_index) {

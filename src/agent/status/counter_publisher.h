@@ -6,15 +6,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <sys/types.h>
 
 #include "agent/event_loop.h"
 #include "agent/links/link_table.h"
+#include "agent/sessions/client_files.h"
 #include "agent/slots/slot_table.h"
 #include "agent/status/state_tree.h"
 #include "base/quota.h"
@@ -62,22 +65,35 @@ class CounterCollector {
 // Reads the QP counters in the status pages of all leased slots, in small steps: a reading of all would keep
 // clients waiting. Also reads the pages of returned slots a last time.
 //
+// Each user's pages are read on the user's own thread (ForeignCloser), one part of a page at a time. A
+// process can make a reading of its page take as long as it likes. Then its user's counters are old, and no
+// others.
+//
 // For the agent's thread.
 class CounterSweep {
  public:
-  // REQUIRES: `slots` and `counters` outlive this object
-  CounterSweep(const SlotTable& slots, CounterCollector& counters) : slots_(slots), counters_(counters) {}
+  // Is called after each part, with its QpsRead::work.
+  using OnRead = std::function<void(size_t work)>;
+  // REQUIRES: the references outlive this object; this object outlives the tasks of `closer`
+  CounterSweep(const SlotTable& slots, CounterCollector& counters, ForeignCloser& closer, OnRead on_read)
+      : slots_(slots), counters_(counters), closer_(closer), on_read_(std::move(on_read)) {}
 
-  // Starts a sweep through all slots if none is in progress.
+  // Starts a sweep through the slots of each user for whom none is in progress.
   void begin();
   // Queues a last reading of a slot whose lease is about to end. Keeps the slot's page open until this
   // reading is complete.
   void finish(const LeasedSlot& slot);
-  // Returns whether there is more to read, in the current sweep or in returned slots.
-  bool has_work() const { return next_.has_value() || !ended_.empty(); }
-  // Reads until `work` units (QpsRead::work, about one for each QP) are done or no work is left. Returns the
-  // number of units done.
+  // A part takes no more work than this (QpsRead::work).
+  static constexpr size_t kMaxPart = 4096;
+  // Has a part read for each user that has work and for whom none is being read, in turn and as long as
+  // `work` is not exceeded. Returns the work of these parts at most, for which kMaxPart each is taken.
   size_t advance(size_t work);
+  // Returns whether advance() would have something read.
+  bool may_advance() const {
+    return std::ranges::any_of(users_, &OfUser::may_read, &Users::value_type::second);
+  }
+  // Returns whether there is more to read, or something is being read.
+  bool has_work() const { return !users_.empty(); }
   // Returns the number of the user's returned slots that are still unread.
   size_t unfinished(uid_t user) const;
 
@@ -85,18 +101,33 @@ class CounterSweep {
   struct Ended {
     LeasedSlot slot;
     UniqueFd page;
+    QuotaShare share;  // counts the page
     uint32_t place = 0;
   };
-  size_t read_leased();
-  size_t read_ended();
+  struct OfUser {
+    bool may_read() const { return !is_reading && !is_refused; }
+
+    bool is_reading = false;
+    bool is_refused = false;         // there was no descriptor to read with: waits for begin()
+    std::optional<uint32_t> next{};  // the slot that is read now or next
+    uint64_t lease = 0;              // the lease of that slot when it was last read
+    uint32_t place = 0;              // the next QP to read there
+    std::deque<Ended> ended{};
+  };
+  using Users = std::map<uid_t, OfUser>;  // those with work
+
+  // Has the next part read. Returns false if the user has no work left.
+  bool read_next(uid_t user, OfUser& its);
+  void read(uid_t user, OfUser& its, const LeasedSlot& slot, int page, uint32_t place);
+  void take(const LeasedSlot& slot, bool is_last, const control::QpsRead& read);
+  void take_ended(OfUser& its, const control::QpsRead& read);
 
   const SlotTable& slots_;
   CounterCollector& counters_;
-  std::optional<uint32_t> next_;  // the slot that is read now or next
-  uint64_t lease_ = 0;            // the lease of that slot when it was last read
-  uint32_t place_ = 0;            // the next QP to read there
-  std::deque<Ended> ended_;
-  std::map<uid_t, size_t> unfinished_;
+  ForeignCloser& closer_;
+  const OnRead on_read_;
+  Users users_;
+  uid_t last_ = 0;  // the user for whom a part was read last
 };
 
 // Limits how much the agent reads, in units of QpsRead::work (about one for each QP). The allowance grows by
@@ -115,6 +146,7 @@ class SweepAllowance {
     return left_;
   }
   void spend(size_t work) { left_ -= std::min(left_, work); }
+  void give_back(size_t work) { left_ = std::min(kMax, left_ + work); }
 
  private:
   size_t left_ = kMax;
@@ -127,23 +159,29 @@ class SweepAllowance {
 // older.
 class CounterPublisher {
  public:
-  CounterPublisher(EventLoop& loop, const SlotTable& slots, const LinkTable& links, uid_t own)
-      : loop_(loop), slots_(slots), links_(links), counters_(own), sweep_(slots, counters_) {}
+  // REQUIRES: the references outlive this object; this object outlives the tasks of `closer`
+  CounterPublisher(EventLoop& loop, const SlotTable& slots, const LinkTable& links, ForeignCloser& closer,
+                   uid_t own)
+      : loop_(loop),
+        slots_(slots),
+        links_(links),
+        counters_(own),
+        sweep_(slots, counters_, closer, [this](size_t work) { on_read(work); }) {}
 
   // Sets the writer of the state directory. Called once, when the directory has been created.
   void show_in(StateWriter& state);
   // Stops writing counters. Called before the state directory is removed.
   void hide() { state_ = nullptr; }
 
-  // Starts to read all counters, reads some and shows the sums. The rest is read later in small steps. Does
-  // nothing within 8 ms of the last call.
+  // Starts to read all counters, and shows the sums of those read before. Does nothing within 8 ms of the
+  // last call.
   void collect();
-  // Calls collect(), and returns the counters of the device: zeros if there is no such device.
+  // Calls collect(), and returns the counters of the device as they were read before: zeros if there is no
+  // such device.
   DeviceCounters of(uint32_t device_index);
   // Starts to collect at regular intervals. Called when a slot is leased.
   void collect_regularly();
-  // Queues a last reading of the slot's counters, and reads some. Called before the slot's lease ends. show()
-  // then writes the sums.
+  // Queues a last reading of the slot's counters. Called before the slot's lease ends.
   void finish(const LeasedSlot& slot);
   // Returns whether 64 or more returned slots of the user are still unread. The user then gets no slot.
   bool is_behind(uid_t user) const;
@@ -153,6 +191,8 @@ class CounterPublisher {
 
  private:
   void read();
+  void read_later();
+  void on_read(size_t work);
 
   EventLoop& loop_;
   const SlotTable& slots_;

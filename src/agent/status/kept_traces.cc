@@ -151,15 +151,21 @@ void KeptTraces::keep(const ConnectionTrace& trace, TimePoint now) {
 }
 
 void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
-  forget_quiet(kept.ended);
-  auto copied = copy_rings(file, offset);
-  if (!copied) return;
-  trace::Reader reader(copied->file.get(), 0);
-  const bool has_trouble = std::ranges::any_of(reader.read_rare(), trace::is_trouble);
-  kept.is_notable = !kept.in_order || has_trouble;
-  kept.bytes = copied->bytes;
-  kept.file = std::move(copied->file);
-  add(std::move(kept));
+  const auto added = std::make_shared<Kept>(std::move(kept));
+  const auto copy = [added, offset](int from) {
+    auto copied = copy_rings(from, offset);
+    if (!copied) return;
+    trace::Reader reader(copied->file.get(), 0);
+    const bool has_trouble = std::ranges::any_of(reader.read_rare(), trace::is_trouble);
+    added->is_notable = !added->in_order || has_trouble;
+    added->bytes = copied->bytes;
+    added->file = std::move(copied->file);
+  };
+  const auto begun = closer_.work_with(added->uid, file, copy, [this, added] {
+    forget_quiet(added->ended);
+    if (added->file) add(std::move(*added));
+  });
+  if (!begun) log_debug("a trace of process {} is lost: errno {}", added->pid, begun.error().code);
 }
 
 void KeptTraces::add(Kept kept) {

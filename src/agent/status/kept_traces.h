@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include "agent/sessions/client_files.h"
 #include "agent/slots/slot_table.h"
 #include "base/result.h"
 #include "base/time.h"
@@ -38,8 +39,14 @@ class ConnectionTrace;
 // not notable, else the oldest. So one user's programs do not evict another's traces. A trace is notable if
 // its process ended without giving the slot back, or if the trace has an error. Other traces are dropped
 // after a minute.
+//
+// Traces are copied on their user's thread (ForeignCloser), as the process may make that take any time. For
+// the agent's thread.
 class KeptTraces {
  public:
+  // REQUIRES: `closer` outlives this object; this object outlives the tasks of `closer`
+  explicit KeptTraces(ForeignCloser& closer) : closer_(closer) {}
+
   static constexpr size_t kMaxProcesses = 16;
   static constexpr size_t kMaxBytes = 16 << 20;
   // Maximum number of traces of all processes. Each trace keeps a descriptor open. A process has one trace
@@ -63,11 +70,11 @@ class KeptTraces {
     UniqueFd file{};  // TraceRings, read-only
   };
 
-  // Copies the trace out of a slot's status page. Called before the slot's lease ends. `in_order` is true if
-  // the process gave the slot back, false if the process ended without doing so. An unused trace is not
-  // stored.
+  // Has the trace copied out of a slot's status page. Called before the slot's lease ends. `in_order` is true
+  // if the process gave the slot back, false if the process ended without doing so. An unused trace is not
+  // stored, nor is one for which the user may have no descriptor.
   void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
-  // Copies the trace of the connections of a client whose session has ended.
+  // Has the trace copied of the connections of a client whose session has ended.
   void keep(const ConnectionTrace& trace, TimePoint now);
   // Drops expired traces, then returns the first trace whose number is `from` or higher, or nullptr. The
   // pointer is valid until the next call that may change the traces.
@@ -93,6 +100,7 @@ class KeptTraces {
   void forget_quiet(TimePoint now);
   void forget_one();
 
+  ForeignCloser& closer_;
   std::list<Kept> kept_;  // the oldest first
   uint64_t next_ = 1;
   uint64_t unknown_processes_ = 0;

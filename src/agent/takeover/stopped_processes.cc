@@ -35,9 +35,8 @@ constexpr Duration kReadInterval = std::chrono::milliseconds(2);
 constexpr int kDatagramsPerReading = 64;
 constexpr size_t kMaxDatagramBytes = 65536;
 constexpr size_t kMaxRequestsPerReading = 256;
-// Senders that are compared with a QP's peer in one reading. A host that is not the peer can send without
-// end.
-constexpr size_t kMaxLooksPerReading = 1024;
+// Maximum number of requests that wait to be answered, also of hosts that are not the QP's peer.
+constexpr size_t kMaxRequests = 1024;
 // Addresses that are remembered for a QP whose peer is not known.
 constexpr int kMaxSources = 4;
 // rnr_retry 7 means infinite (IBTA volume 1, 9.7.5.2.8).
@@ -122,6 +121,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     // Edge-triggered: what is only peeked at stays there.
     loop_.watch(socket_, EPOLLIN | EPOLLET, [this](uint32_t) { read_soon(); });
     answers_ = true;
+    ++stops_;
     is_watching_ = true;
     of_.answers(*this);
     read();
@@ -136,13 +136,17 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     reading_.cancel();
     reminder_.cancel();
     waiting_.clear();
+    requests_.clear();
+    known_.clear();
+    wanted_.clear();
+    is_reading_page_ = false;
     watch();
   }
 
  private:
   // A request's QPN, and the address that it comes from.
   using Key = std::pair<uint32_t, std::array<uint8_t, 16>>;
-  // The oldest request of a sender to a QP in this reading.
+  // The oldest request of a sender to a QP that is not answered yet.
   struct Request {
     roce::Psn psn;
     roce::Path path;
@@ -153,6 +157,43 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     TimePoint since;
     TimePoint until;  // acknowledgements are repeated until then
     bool came_again = false;
+  };
+  // A QP that receives requests, as its process shows it. The process is not trusted: wrong values can only
+  // harm its own QPs.
+  struct ShownQp {
+    uint32_t remote_qpn;
+    protocol::ResponderProgress progress;
+    std::optional<roce::Address> peer;  // nullopt: the process does not say
+  };
+
+  static std::optional<roce::Address> read_peer(int page, roce::Qpn qpn) {
+    protocol::QpPeer shown;
+    if (!read_entry(page, offsetof(protocol::StatusPage, peers), qpn.index(), shown)) return std::nullopt;
+    const auto peer =
+        std::bit_cast<roce::Address>(std::array<uint64_t, 2>{shown.gid[0].load(), shown.gid[1].load()});
+    return peer.is_zero() ? std::nullopt : std::optional(peer);
+  }
+
+  // Returns nullopt if the QP does not answer, or its progress is not known exactly.
+  static std::optional<ShownQp> read_qp(int page, roce::Qpn qpn) {
+    protocol::QpStatus status;
+    protocol::QpDetails details;
+    if (!read_entry(page, offsetof(protocol::StatusPage, qps), qpn.index(), status) ||
+        !read_entry(page, offsetof(protocol::StatusPage, details), qpn.index(), details) ||
+        status.in_use == 0 || status.qpn != qpn.value()) {
+      return std::nullopt;
+    }
+    const uint64_t state = status.state;
+    const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+    if (status.type != IBV_QPT_RC || !receives) return std::nullopt;
+    const auto progress = protocol::decode_responder_progress(details.numbers[protocol::kQpReceivePsn]);
+    if (!progress.is_exact) return std::nullopt;
+    return ShownQp{static_cast<uint32_t>(status.remote_qpn) & 0xffffff, progress, read_peer(page, qpn)};
+  }
+  // A QP's entry in the page, when it was last read.
+  struct Known {
+    std::optional<ShownQp> qp;
+    TimePoint at;
   };
   // The fields of an answer to a request.
   struct Answer {
@@ -170,17 +211,61 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
 
   void read() {
     last_reading_ = MonotonicClock::now();
-    requests_.clear();
-    looks_left_ = kMaxLooksPerReading;
     int left = kDatagramsPerReading;
     while (left > 0 && receive(MSG_PEEK)) --left;
     for (int taken = 0; taken < kDatagramsPerReading && is_half_full(socket_); ++taken) {
       if (!receive(0)) break;
     }
-    for (const auto& [key, request] : requests_) answer(key, request);
-    if (!requests_.empty()) of_.sender_.flush();
-    remind_later();
+    answer_all();
     if (left == 0) read_soon();
+  }
+
+  // Answers the requests to QPs whose entries are known, and has the others read.
+  void answer_all() {
+    size_t left = kMaxRequestsPerReading;
+    for (auto next = requests_.begin(); next != requests_.end();) {
+      const auto& [key, request] = *next;
+      want(key.first);
+      if (!known_.contains(key.first)) {
+        ++next;
+        continue;
+      }
+      if (left > 0 && answer(key, request)) --left;
+      next = requests_.erase(next);
+    }
+    if (left < kMaxRequestsPerReading) of_.sender_.flush();
+    read_page();
+    remind_later();
+  }
+
+  // Has the QP's entry read if it was not, or long ago.
+  void want(uint32_t qpn) {
+    const auto known = known_.find(qpn);
+    if (known == known_.end() || MonotonicClock::now() - known->second.at >= kStateInterval) {
+      wanted_.insert(qpn);
+    }
+  }
+
+  void read_page() {
+    if (is_reading_page_ || wanted_.empty()) return;
+    const auto entries = std::make_shared<std::map<uint32_t, std::optional<ShownQp>>>();
+    for (const uint32_t qpn : wanted_) entries->try_emplace(qpn);
+    const auto read = [entries](int page) {
+      for (auto& [qpn, shown] : *entries) shown = read_qp(page, roce::Qpn(qpn));
+    };
+    const auto take = [entries, &of = of_, index = index_, lease = lease_, stop = stops_] {
+      const auto found = of.slots_.find(index);
+      if (found == of.slots_.end()) return;
+      Slot& slot = *found->second;
+      if (slot.lease_ != lease || slot.stops_ != stop || !slot.answers_) return;
+      slot.is_reading_page_ = false;
+      if (slot.known_.size() > kMaxRequests) slot.known_.clear();  // those that are needed are read again
+      for (const auto& [qpn, shown] : *entries) slot.known_[qpn] = {shown, MonotonicClock::now()};
+      slot.answer_all();
+    };
+    if (!of_.closer_.work_with(uid_, page_, read, take)) return;  // the next packet tries again
+    is_reading_page_ = true;
+    wanted_.clear();
   }
 
   void remind_later() {
@@ -195,11 +280,13 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
       auto next = waiting_.upper_bound(last_reminded_);
       if (next == waiting_.end()) next = waiting_.begin();
       last_reminded_ = next->first;
+      want(next->first.first);
       const auto answer = answer_to(roce::Qpn(next->first.first), next->second.request);
       if (answer && (answer->is_for_peer || next->second.came_again)) acknowledge_again(*answer);
       if (!answer || now >= next->second.until) waiting_.erase(next);
     }
     of_.sender_.flush();
+    read_page();
     remind_later();
   }
 
@@ -226,49 +313,27 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   void on_packet(const transport::IncomingPacket& incoming) override {
     const roce::Headers& headers = incoming.packet.headers;
     if (headers.service() != roce::Service::kRc || !headers.info().is_request) return;
+    if (headers.destination.slot() != index_) return;
     const Key key{headers.destination.value(), incoming.path.source.bytes};
     const auto found = requests_.find(key);
     if (found == requests_.end()) {
-      if (requests_.size() == kMaxRequestsPerReading || looks_left_ == 0) return;
-      --looks_left_;
-      const Request request{headers.psn, incoming.path};
-      if (answer_to(headers.destination, request)) requests_.emplace(key, request);
+      if (requests_.size() < kMaxRequests) requests_.emplace(key, Request{headers.psn, incoming.path});
     } else if (headers.psn.is_before(found->second.psn)) {
       found->second.psn = headers.psn;
     }
   }
 
-  // Nothing: the process does not say.
-  std::optional<roce::Address> peer_of(roce::Qpn qpn) const {
-    protocol::QpPeer shown;
-    if (!read_entry(page_, offsetof(protocol::StatusPage, peers), qpn.index(), shown)) return std::nullopt;
-    const auto peer =
-        std::bit_cast<roce::Address>(std::array<uint64_t, 2>{shown.gid[0].load(), shown.gid[1].load()});
-    return peer.is_zero() ? std::nullopt : std::optional(peer);
-  }
-
-  // Returns the answer to a request. Nothing if the QP does not answer, or its progress is not known exactly.
-  // The process wrote the page and is not trusted: wrong values can only harm its own QPs.
+  // Returns the answer to a request. Nothing if the QP does not answer, or the request is not of its peer.
   std::optional<Answer> answer_to(roce::Qpn qpn, const Request& request) const {
-    protocol::QpStatus status;
-    protocol::QpDetails details;
-    if (!read_entry(page_, offsetof(protocol::StatusPage, qps), qpn.index(), status) ||
-        !read_entry(page_, offsetof(protocol::StatusPage, details), qpn.index(), details) ||
-        status.in_use == 0 || status.qpn != qpn.value()) {
-      return std::nullopt;
-    }
-    const uint64_t state = status.state;
-    const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
-    if (status.type != IBV_QPT_RC || !receives) return std::nullopt;
-    const auto progress = protocol::decode_responder_progress(details.numbers[protocol::kQpReceivePsn]);
-    if (!progress.is_exact) return std::nullopt;
-    const auto peer = peer_of(qpn);
+    const auto known = known_.find(qpn.value());
+    if (known == known_.end() || !known->second.qp) return std::nullopt;
+    const auto& [remote_qpn, progress, peer] = *known->second.qp;
     if (peer && *peer != request.path.source) return std::nullopt;
     const roce::Psn expected(progress.expected);
     Answer answer{
         .headers = {}, .path = request.path, .rnr_without_end = false, .is_for_peer = peer.has_value()};
     answer.headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
-    answer.headers.destination = roce::Qpn(static_cast<uint32_t>(status.remote_qpn) & 0xffffff);
+    answer.headers.destination = roce::Qpn(remote_qpn);
     answer.headers.psn = request.psn.is_before(expected) ? request.psn : expected;
     answer.headers.msn = progress.msn;
     std::swap(answer.path.source, answer.path.destination);
@@ -277,9 +342,10 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     return answer;
   }
 
-  void answer(const Key& key, const Request& request) {
+  // Returns false if the request gets no answer.
+  bool answer(const Key& key, const Request& request) {
     const auto answer = answer_to(roce::Qpn(key.first), request);
-    if (!answer) return;
+    if (!answer) return false;
     const TimePoint now = last_reading_;
     if (!waiting_.contains(key)) make_room_for(key.first);
     const auto [place, is_new] = waiting_.try_emplace(key, Waiting{request, request.psn, now, {}});
@@ -292,10 +358,14 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     word.msn = 0;
     of_.sender_.send_headers(word, answer->path);
     const bool came_again = !request.psn.is_after(waiting.first) && now - waiting.since >= kRemindersWork;
-    if (!came_again || !answer->rnr_without_end) return acknowledge_again(*answer);
+    if (!came_again || !answer->rnr_without_end) {
+      acknowledge_again(*answer);
+      return true;
+    }
     roce::Headers nak = answer->headers;
     nak.syndrome = roce::rnr_syndrome(roce::kStoppedTimer);
     of_.sender_.send_headers(nak, answer->path);
+    return true;
   }
 
   // Forgets an address of a QP whose peer is not known, if there are many: the one that was heard longest
@@ -332,15 +402,20 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   bool answers_ = false;
   DeadlineTimer reading_;
   TimePoint last_reading_{};
+  uint64_t stops_ = 0;  // number of calls of begin()
   std::map<Key, Request> requests_;
-  size_t looks_left_ = 0;  // in this reading
+  std::map<uint32_t, Known> known_;  // by QPN
+  std::set<uint32_t> wanted_;        // QPNs whose entries are to be read
+  bool is_reading_page_ = false;
   DeadlineTimer reminder_;
   std::map<Key, Waiting> waiting_;  // those that have been answered
   Key last_reminded_{};
 };
 
-StoppedProcesses::StoppedProcesses(EventLoop& loop, uint16_t port, HeaderSender& sender, IsStopped is_stopped)
+StoppedProcesses::StoppedProcesses(EventLoop& loop, ForeignCloser& closer, uint16_t port,
+                                   HeaderSender& sender, IsStopped is_stopped)
     : loop_(loop),
+      closer_(closer),
       port_(port),
       sender_(sender),
       is_stopped_(std::move(is_stopped)),

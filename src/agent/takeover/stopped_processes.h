@@ -17,6 +17,7 @@
 #include "adapter/net/port.h"
 #include "agent/cm/gsi_port.h"
 #include "agent/event_loop.h"
+#include "agent/sessions/client_files.h"
 #include "agent/slots/forwarder.h"
 #include "agent/slots/process.h"
 #include "agent/slots/slot_table.h"
@@ -54,6 +55,10 @@ namespace verbena::agent {
 // new packets at a full buffer. Peers repeat the packets of reliable connections; datagrams are lost, as in
 // any full buffer.
 //
+// Status pages are read on their user's thread (ForeignCloser), as a process may make a reading take any
+// time. An entry is read with the first request for its QP, and again once it is 100 ms old. Until then, and
+// where the thread hangs, the former values count: a stopped process changes none.
+//
 // Idle sockets cost no time. A socket is watched for its next packet. Only if that packet is still unread
 // after 60 ms, the process's state is read, once for all its slots. That, and all reading and answering, is
 // done in turns of the process's user (EventLoop), who may have hundreds of stopped processes, flood them
@@ -61,8 +66,9 @@ namespace verbena::agent {
 class StoppedProcesses {
  public:
   using IsStopped = std::function<bool(pid_t)>;
-  // `port` is the UDP port of the sockets. REQUIRES: `loop` and `sender` outlive this object
-  StoppedProcesses(EventLoop& loop, uint16_t port, HeaderSender& sender,
+  // `port` is the UDP port of the sockets. REQUIRES: the references outlive this object; this object outlives
+  // the tasks of `closer`
+  StoppedProcesses(EventLoop& loop, ForeignCloser& closer, uint16_t port, HeaderSender& sender,
                    IsStopped is_stopped = agent::is_stopped);
   ~StoppedProcesses();
 
@@ -93,6 +99,7 @@ class StoppedProcesses {
   void forget_if_done(pid_t pid);
 
   EventLoop& loop_;
+  ForeignCloser& closer_;
   const uint16_t port_;
   HeaderSender& sender_;
   const IsStopped is_stopped_;

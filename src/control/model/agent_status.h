@@ -90,8 +90,9 @@ enum class QpChoice : uint8_t { kInUse, kAll };
 
 // Reads ports' and QPs' numbers from a status page that another process writes, into `slot`. Reads the file
 // instead of mapping it, so that nothing that the other process does with the file can kill the reader. Makes
-// no call that waits for the file's lock (as lseek(2) does), which a process that writes to the file can hold
-// for any time.
+// no call that waits for the file's lock (as lseek(2) does). But each read waits for the locks of its pages,
+// which a process that writes to the file can hold for seconds: the agent reads on other threads than its own
+// (agent/sessions/client_files.h).
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice = QpChoice::kInUse);
 
 // Like read_status_page(), but reads the page's list of objects and the details of the QPs in slot.qps.

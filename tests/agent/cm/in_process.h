@@ -126,6 +126,7 @@ class Program : private CmClientHost {
   }
   bool hung_up = false;  // the service has disconnected this client
   size_t slices = 0;     // of the last request that was carried out so
+  CmClient& client() { return *client_; }
   void end() { service_.gone_clients().add(std::move(client_)); }
 
  private:

@@ -80,7 +80,9 @@ TEST(EarlyMessages, SenderOfManyLeavesOthersTheirPlaces) {
   ASSERT_TRUE(displaced);
   EXPECT_EQ(displaced->arrival.path.source, sender(1));
   EXPECT_TRUE(std::ranges::equal(displaced->mad.bytes, message(0))) << "the oldest";
-  EXPECT_EQ(early.take_all().size(), EarlyMessages::kMax);
+  size_t left = 0;
+  while (early.take(early.last_number(), [](const auto&) { return true; })) ++left;
+  EXPECT_EQ(left, EarlyMessages::kMax);
 }
 
 TEST(EarlyMessages, SendersOfOneEachGiveWayToANewOne) {
@@ -92,6 +94,40 @@ TEST(EarlyMessages, SendersOfOneEachGiveWayToANewOne) {
   const auto displaced = keep(early, 200, 1000);
   ASSERT_TRUE(displaced);
   EXPECT_EQ(displaced->arrival.path.source, sender(0));
+}
+
+// One that is kept again while a listener's user goes through them must not come again.
+TEST(EarlyMessages, AreTakenByWhatTheyWaitForUpToANumber) {
+  EarlyMessages early;
+  cm::Arrival arrival;
+  arrival.path.source = sender(1);
+  for (const uint64_t port : {7000, 7001, 7000}) {
+    cm::SidrReq request;
+    request.request_id = static_cast<uint32_t>(early.last_number() + 1);
+    request.service_id = port;
+    early.keep(cm::encode(request, 1).bytes, arrival, kStart, kStart + EarlyMessages::kPatience);
+  }
+  keep(early, 2, 1);
+  const auto is_for = [](const EarlyMessages::Message& message) { return message.service_id == 7000; };
+  const auto is_none = [](const EarlyMessages::Message& message) { return !message.service_id; };
+  EXPECT_EQ(early.take(2, is_for)->number, 1u);
+  EXPECT_FALSE(early.take(2, is_for));
+  EXPECT_EQ(early.take(4, is_for)->number, 3u);
+  EXPECT_EQ(early.take(4, is_none)->arrival.path.source, sender(2));
+  EXPECT_TRUE(early.take(4, [](const auto&) { return true; }));
+  EXPECT_EQ(early.deadline(), kNever);
+}
+
+TEST(EarlyMessages, PlacesOfASenderAreFreeAgainWhenItsMessagesAreTaken) {
+  EarlyMessages early;
+  for (uint32_t number = 0; number < EarlyMessages::kMax; ++number)
+    keep(early, number % 2 == 0 ? 1 : 2, number);
+  const auto is_first = [](const EarlyMessages::Message& m) { return m.arrival.path.source == sender(1); };
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(early.take(early.last_number(), is_first));
+  EXPECT_FALSE(keep(early, 3, 1000));
+  EXPECT_FALSE(keep(early, 3, 1001));
+  EXPECT_TRUE(early.has_room(sender(1), Duration(0))) << "sender 2 has more";
+  EXPECT_FALSE(early.has_room(sender(2), Duration(0)));
 }
 
 TEST(EarlyMessages, ThatHaveWaitedUseHalfOfThePlaces) {

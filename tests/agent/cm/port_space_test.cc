@@ -82,9 +82,9 @@ TEST_F(PortSpaceTest, LetsThoseShareWhoAllSaidSoUntilOneListens) {
   EXPECT_EQ(bind(one), 0);
   EXPECT_EQ(bind(two), 0);
   EXPECT_EQ(bind(three), EADDRNOTAVAIL);
-  EXPECT_EQ(error_of(ports_.claim(one)), EADDRNOTAVAIL);
+  EXPECT_EQ(error_of(ports_.listen(one)), EADDRNOTAVAIL);
   ports_.release(two);
-  EXPECT_EQ(error_of(ports_.claim(one)), 0);
+  EXPECT_EQ(error_of(ports_.listen(one)), 0);
   EXPECT_EQ(bind(two), EADDRNOTAVAIL);  // a listener does not share its port
 }
 
@@ -131,7 +131,7 @@ TEST_F(PortSpaceTest, FindsTheMostExactListener) {
     ASSERT_EQ(bind(*each), 0);
     EXPECT_EQ(ports_.find_listener(each->source, PortSpace::Origin::kElsewhere),
               nullptr);  // only bound, not listening
-    each->listening = true;
+    ASSERT_EQ(error_of(ports_.listen(*each)), 0);
   }
   EXPECT_EQ(ports_.find_listener(address("10.0.0.7"), PortSpace::Origin::kElsewhere), &any4);
   EXPECT_EQ(ports_.find_listener(address("2001:db8::7"), PortSpace::Origin::kElsewhere), &any6);
@@ -153,10 +153,53 @@ TEST_F(PortSpaceTest, TakesLoopbackForAWildcard) {
 TEST_F(PortSpaceTest, BringsAListenerOnLoopbackThisHostsRequestsOnly) {
   auto loopback = binding(address("127.0.0.1"));
   ASSERT_EQ(bind(loopback), 0);
-  loopback.listening = true;
+  ASSERT_EQ(error_of(ports_.listen(loopback)), 0);
   EXPECT_EQ(ports_.find_listener(address("127.0.0.1"), PortSpace::Origin::kThisHost), &loopback);
   EXPECT_EQ(ports_.find_listener(address("10.0.0.1"), PortSpace::Origin::kThisHost), &loopback);
   EXPECT_EQ(ports_.find_listener(address("10.0.0.1"), PortSpace::Origin::kElsewhere), nullptr);
+}
+
+TEST_F(PortSpaceTest, FindsAListenerUntilItStopsOrReleasesItsPort) {
+  auto one = binding(address("10.0.0.1"));
+  ASSERT_EQ(bind(one), 0);
+  for (const bool by_release : {false, true}) {
+    ASSERT_EQ(error_of(ports_.listen(one)), 0);
+    EXPECT_EQ(ports_.find_listener(one.source, PortSpace::Origin::kElsewhere), &one);
+    by_release ? ports_.release(one) : ports_.stop_listening(one);
+    EXPECT_FALSE(one.listening);
+    EXPECT_EQ(ports_.find_listener(one.source, PortSpace::Origin::kElsewhere), nullptr);
+  }
+}
+
+TEST_F(PortSpaceTest, AListenerTakesThePlaceOfOneWhoseClientHasGone) {
+  PortOwner gone;
+  auto one = binding(address("10.0.0.1"));
+  auto other = binding(address("10.0.0.1"));
+  one.owner = &gone;
+  ASSERT_EQ(bind(one), 0);
+  ASSERT_EQ(error_of(ports_.listen(one)), 0);
+  gone.has_gone = true;
+  ASSERT_EQ(bind(other), 0);
+  ASSERT_EQ(error_of(ports_.listen(other)), 0);
+  ports_.release(one);
+  EXPECT_EQ(ports_.find_listener(other.source, PortSpace::Origin::kElsewhere), &other);
+}
+
+// Thousands of identifiers may share a port, and each request of any host asks.
+TEST_F(PortSpaceTest, AsksNoHolderThatDoesNotListen) {
+  std::list<PortBinding> holders;
+  for (const char* host : {"10.0.0.1", "10.0.0.2", "10.0.0.3"}) {
+    PortBinding& one = holders.emplace_back(binding(address(host)));
+    ASSERT_EQ(bind(one), 0);
+    one.listening = true;  // only listen() enters it
+  }
+  ASSERT_EQ(error_of(ports_.listen(holders.front())), 0);
+  size_t asked = 0;
+  EXPECT_FALSE(ports_.has_listener(kPort, [&](const PortBinding&) {
+    ++asked;
+    return false;
+  }));
+  EXPECT_EQ(asked, 1u);
 }
 
 // ---- users

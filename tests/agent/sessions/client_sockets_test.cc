@@ -53,6 +53,7 @@ thread_local int shutdowns = 0;
 // Whether other threads' calls of shutdown(2) and bind(2) wait.
 std::atomic<bool> shutdown_blocked = false;
 std::atomic<bool> bind_blocked = false;
+std::atomic<int> blocked_calls = 0;  // number of calls that wait
 const std::thread::id main_thread = std::this_thread::get_id();
 
 // Has these calls wait while the object exists.
@@ -71,7 +72,10 @@ class Blocked {
 };
 
 void wait_while(const std::atomic<bool>& blocked) {
-  if (std::this_thread::get_id() != main_thread) blocked.wait(true);
+  if (std::this_thread::get_id() == main_thread) return;
+  ++blocked_calls;
+  blocked.wait(true);
+  --blocked_calls;
 }
 
 // Whether the other end of the socket is shut down or closed.
@@ -113,7 +117,7 @@ TEST(ForeignCloserTest, DescriptorsCountInAShareUntilTheyAreClosed) {
   for (ClientFile& each : files) const ClientFile gone = std::move(each);
   EXPECT_FALSE(closer.allows(kUser)) << "whether they are closed is not looked at yet";
   size_t closed = 0;
-  EXPECT_TRUE(becomes_true([&] { return (closed += closer.take_closed()) == files.size(); }));
+  EXPECT_TRUE(becomes_true([&] { return (closed += closer.take_closed().size()) == files.size(); }));
   EXPECT_TRUE(closer.allows(kUser));
   const QuotaShare made = closer.count(kUser, 6);
   EXPECT_FALSE(closer.allows(kUser)) << "what the agent makes for a user counts, too";
@@ -126,6 +130,56 @@ TEST(ForeignCloserTest, ManyUsersAreServedByTurns) {
     closer.close(user, std::move(pipe.writing), closer.count(user));
     ASSERT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
   }
+}
+
+// To shut a socket down takes as long as its user likes, and users may connect on many processors at once.
+TEST(ForeignCloserTest, SocketsAreShutDownByMoreThreadsTheMoreWait) {
+  EXPECT_EQ(ForeignCloser::threads_for(1), 1u);
+  EXPECT_EQ(ForeignCloser::threads_for(ForeignCloser::kPerThread), 1u);
+  EXPECT_EQ(ForeignCloser::threads_for(ForeignCloser::kPerThread + 1), 2u);
+  EXPECT_EQ(ForeignCloser::threads_for(SIZE_MAX), ForeignCloser::kMaxThreads);
+  EXPECT_LT(ForeignCloser::kPerThread * ForeignCloser::kMaxThreads, ClientSockets::kMaxRefused);
+}
+
+// Without a second thread none of them would start.
+TEST(ForeignCloserTest, SeveralThreadsShutSocketsDownAtOnce) {
+  ForeignCloser closer;
+  {
+    const Blocked shutdown(shutdown_blocked);
+    for (size_t i = 0; i <= ForeignCloser::kPerThread + 1; ++i)
+      closer.shut_down_and_close(kUser, Ends().ours, closer.count(kUser));
+    EXPECT_TRUE(becomes_true([] { return blocked_calls == 2; }));
+  }
+  EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
+}
+
+// A read waits for as long as the user's other processes like.
+TEST(ForeignCloserTest, FilesAreReadOnTheUsersThreadAndClosed) {
+  ForeignCloser closer({.all = 9, .reserve = 0}, 0);
+  WatchedPipe pipe;
+  std::atomic<bool> is_on_main_thread = true;
+  std::string order;
+  closer.work_and_close(
+      kUser, std::move(pipe.writing), closer.count(kUser),
+      [&](int) { is_on_main_thread = std::this_thread::get_id() == main_thread; }, [&] { order += "then"; });
+  EXPECT_TRUE(becomes_true([&] { return pipe.is_closed(); }));
+  EXPECT_FALSE(is_on_main_thread);
+  std::vector<ForeignCloser::Done> done;
+  EXPECT_TRUE(becomes_true([&] { return !(done = closer.take_closed()).empty(); }));
+  EXPECT_EQ(order, "");
+  done.front().task();
+  EXPECT_EQ(order, "then");
+}
+
+TEST(ForeignCloserTest, AFileIsNotReadBeyondTheUsersShareOfDescriptors) {
+  ForeignCloser closer({.all = 9, .reserve = 0}, 0);
+  const QuotaShare others = closer.count(kUser, 6);
+  EXPECT_EQ(closer
+                .work_with(
+                    kUser, 0, [](int) {}, [] {})
+                .error()
+                .code,
+            EMFILE);
 }
 
 class ClientSocketTest : public ::testing::Test {
@@ -155,6 +209,15 @@ class ClientSocketTest : public ::testing::Test {
   UniqueFd null{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
   const int file = null.get();
 };
+
+TEST_F(ClientSocketTest, WhatFollowsTheReadingOfAFileIsPartOfTheUsersTurn) {
+  bool is_done = false;
+  ASSERT_TRUE(sockets.closer().work_with(
+      kUser, file, [](int) {}, [&] { is_done = true; }));
+  EXPECT_TRUE(becomes_true([&] { return sockets.closer().waiting(kUser) == 0; }));
+  EXPECT_FALSE(loop.has_work_for(kUser));
+  while (!is_done) loop.run_round();
+}
 
 TEST_F(ClientSocketTest, AUserWhoTakesNothingGetsNoMoreThanItsShare) {
   EXPECT_EQ(send_all(), 60u);
@@ -330,6 +393,24 @@ TEST_F(ClientSocketTest, AnEndedConnectionIsSeenByItsClient) {
   std::array<std::byte, 8> buffer;
   EXPECT_EQ(receive_message(ends.theirs.get(), buffer)->bytes, 1u);
   EXPECT_EQ(receive_message(ends.theirs.get(), buffer)->bytes, 0u);
+}
+
+// The removal wakes all watches of the client's end, as a message to it does.
+TEST_F(ClientSocketTest, AUserWhoseMessagesTakeLongToRemovePauses) {
+  TimePoint time = MonotonicClock::now();
+  const auto clock = [&] { return time += UserTurns::kSlow / 2; };  // as long as a piece of work may take
+  EventLoop slow_loop(EventLoop::kPerRound, clock, clock);
+  ClientSockets all(slow_loop, kUnread, 0);
+  Ends slow;
+  const ClientSocket slow_socket(all, kUser, std::move(slow.ours));
+  std::array<std::byte, 8> buffer;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(send_message(slow.theirs.get(), kWord));
+    ASSERT_TRUE(slow_socket.look(buffer));
+    slow_socket.drop();
+  }
+  EXPECT_EQ(slow_socket.look(buffer).error().code, EAGAIN) << "all are removed";
+  EXPECT_FALSE(slow_loop.try_send_to(kUser, [] {}));
 }
 
 TEST_F(ClientSocketTest, NobodyWaitsForWhatAClientSends) {

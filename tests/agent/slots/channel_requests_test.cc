@@ -105,7 +105,7 @@ class ChannelRequestsTest : public ::testing::Test, private AgentHost {
   SlotTable table_{wire_, kOwn, [this](uint32_t slot, bool to_another_user) {
                      return !(to_another_user && channels_.is_awaited(slot));
                    }};
-  CounterPublisher counters_{loop_, table_, links_, kOwn};
+  CounterPublisher counters_{loop_, table_, links_, sockets_.closer(), kOwn};
   DomainTable domains_{sockets_.closer(), kOwn, DomainTable::room_with(1024)};
   SlotLeases leases_{loop_, wire_, table_, counters_, domains_, *this};
   ChannelRequests channels_{loop_, leases_, *this};

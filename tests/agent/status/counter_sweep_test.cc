@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters summed from the processes' status pages, a limited amount at a time.
+#include <algorithm>
+#include <atomic>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include "agent/slots/wire.h"
@@ -68,9 +71,17 @@ class CounterSweepTest : public ::testing::Test {
     sweep.finish(slot);
     EXPECT_TRUE(slots.take_back(slot.index, slot.lessee.session, kStart));
   }
+  // Does what follows one or more parts that users' threads have read.
+  void take_parts() {
+    pollfd read{closer.fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&read, 1, 10'000), 1);
+    for (const ForeignCloser::Done& done : closer.take_closed()) {
+      if (done.task) done.task();
+    }
+  }
   uint64_t sweep_all() {
     sweep.begin();
-    while (sweep.has_work()) sweep.advance(kMuch);
+    while (sweep.advance(kMuch) > 0 || sweep.has_work()) take_parts();
     return sent();
   }
   uint64_t sent(uint32_t device = kDevice) const {
@@ -81,7 +92,9 @@ class CounterSweepTest : public ::testing::Test {
   Wire wire{4791};
   SlotTable slots{wire, kOwn};
   CounterCollector collector{kOwn};
-  CounterSweep sweep{slots, collector};
+  ForeignCloser closer;
+  std::vector<size_t> parts;  // work of each
+  CounterSweep sweep{slots, collector, closer, [this](size_t work) { parts.push_back(work); }};
 };
 
 TEST_F(CounterSweepTest, SumsOnlyEverGrow) {
@@ -152,15 +165,40 @@ TEST_F(CounterSweepTest, ReadsFullPagesLittleByLittle) {
     pages.push_back(std::make_unique<Page>(lease()));
     pages.back()->fill(2);
   }
+  EXPECT_EQ(sweep_all(), 2 * 3 * protocol::kQpsPerSlot);
+  EXPECT_LT(std::ranges::max(parts), CounterSweep::kMaxPart);
+  EXPECT_GT(parts.size(), 3 * protocol::kQpsPerSlot / CounterSweep::kMaxPart);
+}
+
+// A process can make a reading of its page wait for any time.
+TEST_F(CounterSweepTest, AUserWhosePagesCannotBeReadHoldsUpNoOther) {
+  const LeasedSlot stuck = lease(1, kUser);
+  Page page_of_stuck(stuck);
+  page_of_stuck.publish(7, 100);
+  Page(lease(2, kUser + 1)).publish(7, 10);
+  std::atomic<bool> is_stuck = true;
+  ASSERT_TRUE(closer.work_with(
+      kUser, stuck.page, [&](int) { is_stuck.wait(true); }, [] {}));
   sweep.begin();
-  size_t turns = 0;
-  for (uint64_t before = 0; sweep.has_work(); ++turns) {
-    EXPECT_LT(sweep.advance(1), 4096u);
-    EXPECT_LE(sent() - before, 2 * 4096u);
-    before = sent();
+  while (sent() < 10) {
+    sweep.advance(kMuch);
+    take_parts();
   }
-  EXPECT_GT(turns, 3 * protocol::kQpsPerSlot / 4096);
-  EXPECT_EQ(sent(), 2 * 3 * protocol::kQpsPerSlot);
+  end(stuck);
+  EXPECT_EQ(sweep.unfinished(kUser), 1u);
+  is_stuck = false;
+  is_stuck.notify_all();
+  EXPECT_EQ(sweep_all(), 110u) << "the part that was read late counts once";
+}
+
+TEST_F(CounterSweepTest, UsersTakeTurnsWhereThereIsLittleTime) {
+  for (uid_t user = kUser; user < kUser + 3; ++user) Page(lease(user, user)).publish(1, 1);
+  sweep.begin();
+  for (uint64_t read = 1; read <= 3; ++read) {
+    EXPECT_EQ(sweep.advance(1), CounterSweep::kMaxPart);
+    while (parts.size() < read) take_parts();
+    EXPECT_EQ(sent(), read);
+  }
 }
 
 // A user takes slots, fills their pages and returns them, again and again.

@@ -2,6 +2,7 @@
 // Traces of processes that have ended: which are kept, and which are dropped first.
 #include "agent/status/kept_traces.h"
 
+#include <atomic>
 #include <set>
 #include <vector>
 
@@ -31,7 +32,8 @@ class KeptTracesTest : public testing::Test {
     }
     return all;
   }
-  KeptTraces kept;
+  ForeignCloser closer;
+  KeptTraces kept{closer};
 };
 
 TEST_F(KeptTracesTest, WhatAProcessHasWrittenIsThereWhenItsPageIsGone) {
@@ -39,7 +41,7 @@ TEST_F(KeptTracesTest, WhatAProcessHasWrittenIsThereWhenItsPageIsGone) {
     TracedPage page;
     page.write(Kind::kTimeout);
     page.write_details(3);
-    kept.keep(slot_of(page, 1), false, kStart);
+    keep_copy(kept, closer, slot_of(page, 1), false, kStart);
   }
   const KeptTraces::Kept* one = kept.find(0, kStart);
   ASSERT_NE(one, nullptr);
@@ -52,10 +54,25 @@ TEST_F(KeptTracesTest, WhatAProcessHasWrittenIsThereWhenItsPageIsGone) {
   EXPECT_EQ(events[3].numbers[0], 2u);
 }
 
+// The process can make a reading of its page wait for any time.
+TEST_F(KeptTracesTest, APageThatCannotBeReadHoldsUpNobody) {
+  TracedPage stuck;
+  stuck.write(Kind::kTimeout);
+  std::atomic<bool> is_stuck = true;
+  ASSERT_TRUE(closer.work_with(
+      1000, stuck.fd(), [&](int) { is_stuck.wait(true); }, [] {}));
+  kept.keep(slot_of(stuck, 1, 1000), false, kStart);
+  keep_copy(kept, closer, slot_of(stuck, 2, 1001), false, kStart);
+  EXPECT_THAT(pids(), testing::ElementsAre(2));
+  is_stuck = false;
+  is_stuck.notify_all();
+  while (pids().size() < 2) take_copies(closer);
+}
+
 TEST_F(KeptTracesTest, NobodyCanChangeACopy) {
   TracedPage page;
   page.write(Kind::kTimeout);
-  kept.keep(slot_of(page, 1), false, kStart);
+  keep_copy(kept, closer, slot_of(page, 1), false, kStart);
   const int file = kept.find(0, kStart)->file.get();
   EXPECT_LT(::pwrite(file, "x", 1, 0), 0);
   EXPECT_NE(::ftruncate(file, 0), 0);
@@ -63,7 +80,7 @@ TEST_F(KeptTracesTest, NobodyCanChangeACopy) {
 
 TEST_F(KeptTracesTest, AProcessThatHasWrittenNothingLeavesNothing) {
   const TracedPage page;
-  kept.keep(slot_of(page, 1), false, kStart);
+  keep_copy(kept, closer, slot_of(page, 1), false, kStart);
   EXPECT_EQ(kept.find(0, kStart), nullptr);
   EXPECT_FALSE(kept.has_notable());
 }
@@ -71,7 +88,8 @@ TEST_F(KeptTracesTest, AProcessThatHasWrittenNothingLeavesNothing) {
 TEST_F(KeptTracesTest, OfSixteenProcessesTheOldestGoesForTheNext) {
   TracedPage page;
   page.write(Kind::kTimeout);
-  for (uint64_t session = 1; session <= 17; ++session) kept.keep(slot_of(page, session), false, kStart);
+  for (uint64_t session = 1; session <= 17; ++session)
+    keep_copy(kept, closer, slot_of(page, session), false, kStart);
   EXPECT_EQ(pids().size(), KeptTraces::kMaxProcesses);
   EXPECT_THAT(pids(), Not(Contains(1)));
   EXPECT_THAT(pids(), Contains(17));
@@ -80,9 +98,10 @@ TEST_F(KeptTracesTest, OfSixteenProcessesTheOldestGoesForTheNext) {
 TEST_F(KeptTracesTest, WhatEndedWellGoesBeforeWhatDidNot) {
   TracedPage page;
   page.write(Kind::kQpMade);
-  kept.keep(slot_of(page, 1), false, kStart);
-  kept.keep(slot_of(page, 2), true, kStart);
-  for (uint64_t session = 3; session <= 17; ++session) kept.keep(slot_of(page, session), false, kStart);
+  keep_copy(kept, closer, slot_of(page, 1), false, kStart);
+  keep_copy(kept, closer, slot_of(page, 2), true, kStart);
+  for (uint64_t session = 3; session <= 17; ++session)
+    keep_copy(kept, closer, slot_of(page, session), false, kStart);
   EXPECT_THAT(pids(), Contains(1));
   EXPECT_THAT(pids(), Not(Contains(2)));
 }
@@ -90,8 +109,9 @@ TEST_F(KeptTracesTest, WhatEndedWellGoesBeforeWhatDidNot) {
 TEST_F(KeptTracesTest, OneUsersProgramsDoNotDriveOutAnothers) {
   TracedPage page;
   page.write(Kind::kTimeout);
-  kept.keep(slot_of(page, 1, 1000), false, kStart);
-  for (uint64_t session = 2; session <= 60; ++session) kept.keep(slot_of(page, session, 1001), false, kStart);
+  keep_copy(kept, closer, slot_of(page, 1, 1000), false, kStart);
+  for (uint64_t session = 2; session <= 60; ++session)
+    keep_copy(kept, closer, slot_of(page, session, 1001), false, kStart);
   EXPECT_THAT(pids(), Contains(1));
   EXPECT_EQ(pids().size(), KeptTraces::kMaxProcesses);
 }
@@ -100,7 +120,7 @@ TEST_F(KeptTracesTest, NoMoreBytesAreKeptThanThereIsRoomFor) {
   TracedPage page;
   page.write(Kind::kTimeout, protocol::kTraceEntries);
   page.write_details(protocol::kTraceEntries);
-  for (int slot = 0; slot < 100; ++slot) kept.keep(slot_of(page, 1), false, kStart);
+  for (int slot = 0; slot < 100; ++slot) keep_copy(kept, closer, slot_of(page, 1), false, kStart);
   size_t bytes = 0;
   uint64_t from = 0;
   while (const KeptTraces::Kept* one = kept.find(from, kStart)) {
@@ -116,8 +136,8 @@ TEST_F(KeptTracesTest, WhatEndedWellIsForgottenAfterAMinute) {
   quiet.write(Kind::kQpMade);
   TracedPage troubled;
   troubled.write(Kind::kTimeout);
-  kept.keep(slot_of(quiet, 1), true, kStart);
-  kept.keep(slot_of(troubled, 2), true, kStart);
+  keep_copy(kept, closer, slot_of(quiet, 1), true, kStart);
+  keep_copy(kept, closer, slot_of(troubled, 2), true, kStart);
   EXPECT_EQ(pids(kStart + KeptTraces::kQuietTime / 2).size(), 2u);
   EXPECT_THAT(pids(kStart + KeptTraces::kQuietTime), testing::ElementsAre(2));
   EXPECT_TRUE(kept.has_notable());
@@ -133,7 +153,7 @@ TEST_F(KeptTracesTest, APageThatClaimsEverythingIsCopiedOnce) {
     const auto at = static_cast<off_t>(offsetof(protocol::StatusPage, traces) + ring);
     ASSERT_EQ(::pwrite(page.fd(), &much, sizeof much, at), 8);
   }
-  kept.keep(slot_of(page, 1), false, kStart);
+  keep_copy(kept, closer, slot_of(page, 1), false, kStart);
   const KeptTraces::Kept* one = kept.find(0, kStart);
   ASSERT_NE(one, nullptr);
   EXPECT_LE(one->bytes, sizeof(protocol::TraceRings));

@@ -30,10 +30,10 @@ class LeftTraces : public testing::Test {
 
   // Leaves, for each session, the trace of a process that did not end well.
   void leave(const std::vector<uint64_t>& sessions) {
-    KeptTraces before;
+    KeptTraces before{closer_};
     TracedPage page;
     page.write(Kind::kTimeout, 3);
-    for (const uint64_t session : sessions) before.keep(slot_of(page, session), false, now_);
+    for (const uint64_t session : sessions) keep_copy(before, closer_, slot_of(page, session), false, now_);
     ASSERT_TRUE(leave_traces(before, path_));
   }
   std::vector<const KeptTraces::Kept*> take() {
@@ -46,7 +46,8 @@ class LeftTraces : public testing::Test {
   fs::path folder_;
   fs::path path_;
   TimePoint now_ = MonotonicClock::now();
-  KeptTraces after_;
+  ForeignCloser closer_;
+  KeptTraces after_{closer_};
 };
 
 TEST_F(LeftTraces, AreTakenUpByTheNextAgent) {
@@ -72,10 +73,10 @@ TEST_F(LeftTraces, AreReadableByTheirUserOnly) {
 }
 
 TEST_F(LeftTraces, OfProgramsThatEndedWellThereAreNone) {
-  KeptTraces before;
+  KeptTraces before{closer_};
   TracedPage page;
   page.write(Kind::kQpMade);
-  before.keep(slot_of(page, 1), true, now_);
+  keep_copy(before, closer_, slot_of(page, 1), true, now_);
   ASSERT_TRUE(leave_traces(before, path_));
   EXPECT_FALSE(fs::exists(path_));
 }
@@ -113,10 +114,10 @@ TEST_F(LeftTraces, ASymbolicLinkIsNotFollowed) {
 }
 
 TEST_F(LeftTraces, WhereNoFileCanBeMadeIsAnError) {
-  KeptTraces before;
+  KeptTraces before{closer_};
   TracedPage page;
   page.write(Kind::kTimeout);
-  before.keep(slot_of(page, 1), false, now_);
+  keep_copy(before, closer_, slot_of(page, 1), false, now_);
   EXPECT_FALSE(leave_traces(before, folder_ / "nowhere" / "traces"));
 }
 

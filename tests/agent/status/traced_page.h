@@ -2,10 +2,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/sessions/client_files.h"
 #include "agent/slots/slot_table.h"
+#include "agent/status/kept_traces.h"
+#include "base/lingering_socket.h"
+#include "base/time.h"
 #include "base/unique_fd.h"
 #include "control/protocol/status_page.h"
 #include "observe/trace/recorder.h"
@@ -48,6 +53,24 @@ inline LeasedSlot slot_of(const TracedPage& page, uint64_t session, uid_t uid = 
   slot.lessee.uid = uid;
   slot.lessee.program = "test";
   return slot;
+}
+
+// Does what follows copies that users' threads have made. Waits for one.
+inline void take_copies(ForeignCloser& closer) {
+  pollfd made{closer.fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&made, 1, 10'000), 1);
+  for (const ForeignCloser::Done& done : closer.take_closed()) {
+    if (done.task) done.task();
+  }
+}
+
+// KeptTraces::keep(), and waits for the copy. REQUIRES: no other copy is being made for this user
+inline void keep_copy(KeptTraces& kept, ForeignCloser& closer, const LeasedSlot& slot, bool in_order,
+                      TimePoint now) {
+  kept.keep(slot, in_order, now);
+  const uid_t user = slot.lessee.uid;
+  ASSERT_TRUE(test::becomes_true([&] { return closer.waiting(user) == 0; }));
+  take_copies(closer);
 }
 
 }  // namespace verbena::agent

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <functional>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "adapter/net/udp/udp_port.h"
 #include "adapter/transport/packet_io.h"
 #include "agent/network_namespace.h"
+#include "agent/sessions/client_sockets.h"
 #include "agent/slots/wire.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
@@ -172,7 +174,8 @@ class StoppedProcessesTest : public test::NamespaceTest, private HeaderSender {
   int looked_ = 0;
   int looked_at_second_word_ = 0;
   std::vector<std::pair<roce::Headers, roce::Path>> answers_;
-  StoppedProcesses stopped_processes_{loop_, roce::kUdpPort, *this, [this](pid_t) {
+  ClientSockets sockets_{loop_, {.all = 100, .reserve = 0}, 0};
+  StoppedProcesses stopped_processes_{loop_, sockets_.closer(), roce::kUdpPort, *this, [this](pid_t) {
                                         ++looked_;
                                         return stopped_;
                                       }};
@@ -206,6 +209,29 @@ TEST_F(StoppedProcessesTest, ReadsAndAnswersInTurnsOfTheProcesssUser) {
     loop_.run_round();
     EXPECT_TRUE(has_turn || answers_.size() == before);
   }
+}
+
+// A process can make a reading of its page wait for any time.
+TEST_F(StoppedProcessesTest, APageThatCannotBeReadHoldsUpNobody) {
+  std::atomic<bool> is_stuck = true;
+  const auto wait = [&](int) { is_stuck.wait(true); };
+  ASSERT_TRUE(sockets_.closer().work_with(leased().lessee.uid, page_.file(), wait, [] {}));
+  send(205);
+  ASSERT_TRUE(run_until([&] { return looked_ >= 3; }));
+  EXPECT_TRUE(answers_.empty());
+  is_stuck = false;
+  is_stuck.notify_all();
+  EXPECT_TRUE(await_answers(2));
+}
+
+TEST_F(StoppedProcessesTest, ReadsAPageAgainAfterAMoment) {
+  send(205);
+  ASSERT_TRUE(await_answers(1));
+  page_->qps[kQpn.index()].remote_qpn = 99;
+  ASSERT_TRUE(run_until([&] {
+    return std::ranges::any_of(answers_,
+                               [](const auto& answer) { return answer.first.destination.value() == 99; });
+  }));
 }
 
 // Adapters drop acknowledgements of PSNs that are already acknowledged.
@@ -300,7 +326,7 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   const auto clock = [&] { return time += each; };
   EventLoop loop(EventLoop::kPerRound, clock, clock);
   int looks = 0;
-  StoppedProcesses processes(loop, roce::kUdpPort, answers(), [&](pid_t) {
+  StoppedProcesses processes(loop, sockets_.closer(), roce::kUdpPort, answers(), [&](pid_t) {
     ++looks;
     return false;
   });

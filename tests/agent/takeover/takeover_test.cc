@@ -57,8 +57,8 @@ class TakeoverTest : public ::testing::Test {
   Wire wire{holder.port()};
   SlotTable slot_table{wire, ::geteuid()};
   LinkTable links;
-  CounterPublisher counters{loop, slot_table, links, ::geteuid()};
   ForeignCloser closer;
+  CounterPublisher counters{loop, slot_table, links, closer, ::geteuid()};
   DomainTable domains{closer, ::geteuid(), DomainTable::room_with(1024)};
   AgentHost agent;
   SlotLeases slots{loop, wire, slot_table, counters, domains, agent};
