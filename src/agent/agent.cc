@@ -57,7 +57,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       requests_{
           .links = {links_, wire_, options.port},
           .slots = {slots_, wire_},
-          .domains = {domain_table_, slots_, *this},
+          .domains = {domain_table_, slots_, requests_.channels, *this},
           .channels = {loop_, slots_, *this},
           .captures = {slots_, *this},
           .status =

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include "base/bytes.h"
 #include "base/own_fd.h"
@@ -15,26 +16,29 @@
 
 namespace verbena {
 
-// The maximum number of descriptors that wait to be closed. Beyond it, discard() logs a warning and leaves
-// the descriptor open for good.
-inline constexpr size_t kMaxDiscarded = 1024;
+// The user of the process that a descriptor came from, if that is not known.
+inline constexpr uid_t kUnknownUser = static_cast<uid_t>(-1);
 
 // Closes a descriptor that came from another process, on a background thread. close() of an unknown file may
 // block as long as the other process wishes: a TCP socket with SO_LINGER, or a file whose server does not
 // answer. The thread is started on demand and ends when nothing is left to close. Neither the caller nor the
 // exit of the process waits for the thread. A child after fork() starts its own thread.
 //
+// If a close takes much processor time, other descriptors of `user` wait for ten times as long (UserPauses).
+// At most kMaxDiscarded wait: beyond that, logs a warning and leaves the descriptor open for good.
+//
 // Thread-safe. Never blocks; no cancellation point.
-void discard(UniqueFd fd);
+void discard(UniqueFd fd, uid_t user = kUnknownUser);
 
 // Shuts a socket down on a background thread and closes it, or passes it to discard() if its close() may
 // block. shutdown(2), and the removal of messages, wake all watches of the peer's end, so they take as long
-// as the peer likes (epoll(7)). Thread-safe.
-void discard_socket(UniqueFd socket);
+// as the peer likes (epoll(7)). So messages are removed in pieces, with pauses as for discard(). Thread-safe.
+void discard_socket(UniqueFd socket, uid_t user = kUnknownUser);
 
-// Returns the number of descriptors that wait to be closed, without the one that is being closed. Waiting
-// descriptors still count against RLIMIT_NOFILE. Thread-safe.
+// Return the number of descriptors that wait to be closed, of all users or of one, without those that are
+// being closed. Waiting descriptors still count against RLIMIT_NOFILE. Thread-safe.
 size_t discarding();
+size_t discarding(uid_t user);
 
 // Owns a descriptor that came from another process and may refer to any kind of file. Closing it may block,
 // so the destructor passes it to discard(). Only use calls that block for no kind of file: fcntl(F_GET_SEALS)
@@ -114,8 +118,9 @@ class ForeignSocket {
   // Shuts the connection down and closes the socket without blocking. The peer sees the end even if a child
   // process has a copy of the descriptor.
   void hang_up();
-  // Like hang_up(), but on another thread, because the calls may take long (discard_socket()).
-  void hang_up_later();
+  // Like hang_up(), but on another thread, because the calls may take long (discard_socket()). `user`: the
+  // user of the other end.
+  void hang_up_later(uid_t user = kUnknownUser);
   // Returns the socket as it is, for the caller to shut down and close on a thread that may wait.
   UniqueFd take() { return socket_.settle() ? socket_.take() : UniqueFd(); }
   // Shuts the connection down and removes up to `most` messages without descriptors. Returns false if more

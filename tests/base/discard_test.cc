@@ -3,10 +3,13 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "base/foreign_pile.h"
 #include "base/foreign_socket.h"
 #include "base/lingering_socket.h"
 #include "base/watched_pipe.h"
@@ -14,6 +17,9 @@
 namespace verbena {
 namespace {
 
+constexpr uid_t kSomeUser = 1'000'000;
+
+using std::chrono::milliseconds;
 using test::becomes_true;
 using test::is_discarding;
 using test::LingeringSocket;
@@ -36,6 +42,49 @@ TEST(Discard, ShutsASocketDown) {
   discard_socket(std::move(ours));
   char byte;
   EXPECT_TRUE(becomes_true([&] { return ::recv(theirs.get(), &byte, 1, 0) == 0; }));
+}
+
+// Each removal wakes all watches of the other end (UserPauses).
+TEST(Discard, RemovesAllMessagesOfASocket) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  const UniqueFd theirs(ends[1]);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(::send(theirs.get(), "x", 1, MSG_NOSIGNAL), 1);
+  discard_socket(UniqueFd(ends[0]), kSomeUser);
+  int left = -1;
+  EXPECT_TRUE(becomes_true([&] { return ::ioctl(theirs.get(), SIOCOUTQ, &left) == 0 && left == 0; }));
+}
+
+TEST(Discard, CountsTheDescriptorsOfEachUser) {
+  LingeringSocket slow;
+  discard(slow.take());
+  ASSERT_TRUE(becomes_true(is_discarding));
+  WatchedPipe one;
+  discard(std::move(one.writing), kSomeUser);
+  EXPECT_EQ(discarding(kSomeUser), 1u);
+  EXPECT_EQ(discarding(kSomeUser + 1), 0u);
+  slow.cut_short();
+  EXPECT_TRUE(becomes_true([&] { return one.is_closed(); }));
+  EXPECT_EQ(discarding(kSomeUser), 0u);
+}
+
+TEST(UserPauses, AUserWhoseDescriptorsTakeLongWaitsTenTimesAsLong) {
+  UserPauses pauses;
+  const TimePoint now{std::chrono::hours(1)};
+  pauses.note(kSomeUser, UserPauses::kNormal, now);
+  EXPECT_LE(pauses.until(kSomeUser), now);
+  pauses.note(kSomeUser, milliseconds(50), now);
+  EXPECT_EQ(pauses.until(kSomeUser), now + milliseconds(500));
+  EXPECT_LE(pauses.until(kSomeUser + 1), now);
+}
+
+TEST(UserPauses, TheLongestPausesAreRememberedOfManyUsers) {
+  UserPauses pauses;
+  const TimePoint now{std::chrono::hours(1)};
+  for (uid_t user = 1; user <= 40; ++user) pauses.note(user, milliseconds(10 * user), now);
+  for (uid_t user = 9; user <= 40; ++user) {
+    EXPECT_EQ(pauses.until(user), now + milliseconds(100 * user)) << "user " << user;
+  }
 }
 
 TEST(Discard, NothingIsNothingToDo) {

@@ -346,7 +346,7 @@ void LocalPeers::connect(control::SlotChannel news) {
     if (peer == nullptr) return;
     open_poll_set();
     peer->kept_waiting = false;
-    if (news.error == ESTALE && !news.asked) return end_lines(*peer);
+    if (news.is_end_of_lease()) return end_lines(*peer);
     peer->user = news.peer_user;
     // An answer to a question that was asked twice, or a question of one that had not heard of our answer
     // yet. Both ends look first whether there is a line by now, and keep it if there is.
@@ -366,14 +366,14 @@ void LocalPeers::connect(control::SlotChannel news) {
     }
   });
   // Not inside exclusively(), and not on this thread, which others wait for.
-  socket.hang_up_later();
+  socket.hang_up_later(news.peer_user);
   tell_waiters();
 }
 
 // The process may have accepted our offer, sent its packets and ended before we read its answer.
 void LocalPeers::end_lines(LocalPeer& peer) {
   if (peer.slot() == shard_.slot()) return;
-  peer.put_off.hang_up_later();
+  peer.put_off.hang_up_later(peer.user);
   peer.is_asking = false;
   if (!peer.has_line()) return;
   for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
@@ -390,14 +390,15 @@ void LocalPeers::end_lines(LocalPeer& peer) {
 void LocalPeers::avoid(LocalPeer& peer, Duration time) {
   peer.asked_until = TimePoint::min();
   peer.is_asking = false;
-  peer.put_off.hang_up_later();
+  peer.put_off.hang_up_later(peer.user);
   peer.refused_until = std::max(peer.refused_until, MonotonicClock::now() + time);
 }
 
 // For the user that the agent has named last. Forgets users of whom there is nothing to remember. Processes
 // of our user are not among the guests: most of them cost nothing, and others must not keep them out.
 CallAccounts LocalPeers::accounts_of(const LocalPeer& peer) {
-  CallAccounts accounts{.guests = &guest_costs_,
+  CallAccounts accounts{.user_id = peer.user,
+                        .guests = &guest_costs_,
                         .is_wanted = peer.user == ::geteuid() ? nullptr : &peer.is_wanted,
                         .clock = call_clock_,
                         .on_pause = &on_pause_};
@@ -587,7 +588,7 @@ void LocalPeers::lines_changed() {
     if (peer->is_open()) peer->kept_waiting = false;
     if (const LocalLine* const own = peer->line(LocalPeer::kAskedByUs); own != nullptr && own->is_open()) {
       peer->is_asking = false;
-      peer->put_off.hang_up_later();
+      peer->put_off.hang_up_later(peer->user);
     }
     for (const LocalPeer::Side side : {LocalPeer::kAskedByUs, LocalPeer::kAskedByThem}) {
       LocalLine* const line = peer->line(side);

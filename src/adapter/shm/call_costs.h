@@ -8,6 +8,9 @@
 #include <memory>
 #include <optional>
 
+#include <sys/types.h>
+
+#include "base/foreign_socket.h"
 #include "base/processor_clock.h"
 #include "base/time.h"
 
@@ -79,6 +82,7 @@ struct CallAccounts {
   using Cause = CallCosts::Cause;
 
   std::shared_ptr<CallCosts> user = std::make_shared<CallCosts>();
+  uid_t user_id = kUnknownUser;
   CallCosts* guests = nullptr;
   const bool* is_wanted = nullptr;  // null: true
   const CallClock* clock = &kCallClock;

@@ -141,7 +141,7 @@ LocalLine::~LocalLine() {
     our_half_.reset();
   });
   entry_.leave();
-  if (!is_foreign()) socket_.hang_up();
+  is_foreign() ? socket_.hang_up_later(accounts_.user_id) : socket_.hang_up();
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,

@@ -396,7 +396,9 @@ void DomainPeers::connect(control::DomainPeer news) {
   ForeignSocket socket(std::move(news.socket));
   const Peer::Key key{news.domain, news.slot};
   shard_.exclusively([&] {
-    if (news.asked) {
+    if (news.is_end_of_lease()) {
+      if (news.own_slot == shard_.slot()) end_links_to(news.slot);
+    } else if (news.asked) {
       connect_owner(key, std::move(socket), news.error);
     } else if (socket) {
       connect_target(key, std::move(socket));
@@ -418,6 +420,17 @@ void DomainPeers::connect_owner(const Peer::Key& key, ForeignSocket socket, int 
   // A queue that does not exist, or is in another domain, makes the request invalid (IBTA volume 1, annex
   // A14).
   tell_gone(key, error == ENOENT ? NakCode::kInvalidRequest : NakCode::kRemoteOperational);
+}
+
+// The process may keep its ends, and another one gets the slot. Messages that it sent before still count, as
+// an owner's answers do.
+void DomainPeers::end_links_to(uint32_t slot) {
+  for_each_peer([slot](Peer& peer) {
+    if (peer.key().slot != slot || !peer.link().is_open()) return;
+    peer.receive(kMaxAtEnd);
+    peer.link().lose();
+  });
+  remove_lost();
 }
 
 // A process that asks twice because the agent is slow gets two links and keeps the first; so does this side.

@@ -239,7 +239,8 @@ class DomainPeers final : public Input, public transport::QueueOwners {
 
   // ---- any thread that holds no shard's lock
 
-  // Takes a link that the agent has made, or the agent's answer that it makes none.
+  // Takes a link that the agent has made, the agent's answer that it makes none, or the end of the other
+  // slot's lease, which ends all links to its process.
   void connect(control::DomainPeer news);
   // Closes the links that belong to a domain. Called when this process closes the domain.
   void leave(uint64_t domain);
@@ -277,6 +278,9 @@ class DomainPeers final : public Input, public transport::QueueOwners {
   };
   // How soon a full socket is tried again, unless its reader sends something before.
   static constexpr Duration kFlushInterval = std::chrono::milliseconds(1);
+  // Maximum number of messages that are read from a link when its process's lease has ended. Its socket holds
+  // some 280.
+  static constexpr uint32_t kMaxAtEnd = 512;
 
   void take_care();
   void set(Care& care, Duration after) {
@@ -288,6 +292,7 @@ class DomainPeers final : public Input, public transport::QueueOwners {
   OwnerPeer* find_owner(const Peer::Key& key);
   void connect_owner(const Peer::Key& key, ForeignSocket socket, int error);
   void connect_target(const Peer::Key& key, ForeignSocket socket);
+  void end_links_to(uint32_t slot);
   bool listen_to(Peer& peer);
   void remove_lost();
   void tell_gone(const Peer::Key& owner, roce::NakCode code);

@@ -9,10 +9,11 @@ namespace {
 
 using protocol::MessageType;
 
-// The number of the message to a client that the lease of `ended`, a peer of its slot `own_slot`, has ended.
-// The client's acknowledgement repeats it.
-uint32_t number_of_end(uint32_t own_slot, uint32_t ended) {
-  return own_slot << roce::Qpn::kSlotBits | ended;
+// The number of the message to a client, which its acknowledgement repeats. At the end of a lease it has the
+// client's slot in its upper half, for a channel it has 0: no process has slot 0.
+uint32_t number_of(const control::SlotChannel& channel) {
+  const uint32_t own_slot = channel.is_end_of_lease() ? channel.own_slot : 0;
+  return own_slot << roce::Qpn::kSlotBits | (channel.peer_slot & (roce::Qpn::kSlots - 1));
 }
 
 }  // namespace
@@ -99,9 +100,16 @@ bool ClientEvents::tell_channel(control::SlotChannel channel) {
   const uid_t other = channel.peer_user;
   if (!channel.asked && channel.socket && !has_room_for_ends(other)) return false;
   protocol::ChannelMessage message{{}, channel.own_slot, channel.peer_slot, channel.asked ? 1u : 0u, other};
-  const bool is_end = channel.error == ESTALE && !channel.asked;
-  if (is_end) message.header.sequence = number_of_end(channel.own_slot, channel.peer_slot);
-  const bool told = say(channels_, message, channel.error, channel.socket, !is_end);
+  const bool is_end = channel.is_end_of_lease();
+  message.header.sequence = number_of(channel);
+  bool told = false;
+  if (is_end) {
+    told = say(channels_, message, channel.error, channel.socket, false);
+  } else if (unseen_channels_.allow(other)) {
+    unseen_channels_.add(message.header.sequence, other);
+    told = say(channels_, message, channel.error, channel.socket);
+    if (!told) unseen_channels_.remove(message.header.sequence);
+  }
   if (channel.socket) {
     sockets_.closer().close(other, std::move(channel.socket), sockets_.closer().count(other));
   }
@@ -139,7 +147,7 @@ void ClientEvents::take(ConstBytes message) {
   for (Kind* kind : {&peers_, &channels_, &captures_, &traces_}) {
     if (!is(kind->acknowledgement)) continue;
     if (kind->unseen > 0) --kind->unseen;
-    if (kind == &channels_) take_end_heard(header.sequence);
+    if (kind == &channels_) take_channel_heard(header.sequence);
     return;
   }
   if (is(MessageType::kAskPeer)) {
@@ -155,10 +163,11 @@ void ClientEvents::take(ConstBytes message) {
   }
 }
 
-void ClientEvents::take_end_heard(uint32_t number) {
+void ClientEvents::take_channel_heard(uint32_t number) {
   const uint32_t own_slot = number >> roce::Qpn::kSlotBits;
   const uint32_t ended = number & (roce::Qpn::kSlots - 1);
-  if (own_slot != 0 && own_slot < roce::Qpn::kSlots) client_.on_end_heard(own_slot, ended);
+  if (own_slot == 0) return unseen_channels_.remove(number);
+  if (own_slot < roce::Qpn::kSlots) client_.on_end_heard(own_slot, ended);
 }
 
 }  // namespace verbena::agent

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -12,12 +13,41 @@
 #include "agent/links/link_publisher.h"
 #include "agent/sessions/client_sockets.h"
 #include "base/bytes.h"
+#include "base/quota.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "control/model/slot_messages.h"
 #include "control/protocol/messages.h"
 
 namespace verbena::agent {
+
+// The channels that a client has been sent and has not acknowledged, by the users of the processes at their
+// other ends. They share protocol::kMaxChannelsUnseen (base/quota.h): a user can make its channels take long
+// to close, and then the client acknowledges no more of them (AgentNews).
+class UnseenChannels {
+ public:
+  // `own`: the client's user, who may take all.
+  explicit UnseenChannels(uid_t own) : shares_({protocol::kMaxChannelsUnseen, 0}, own) {}
+
+  bool allow(uid_t other) const { return shares_.allows(other); }
+  void add(uint32_t number, uid_t other) {
+    shares_.take(other);
+    users_.emplace(number, other);
+  }
+  // Forgets a channel with this number. A client of another version may not repeat numbers; then any channel
+  // is as good.
+  void remove(uint32_t number) {
+    if (users_.empty()) return;
+    const auto found = users_.find(number);
+    const auto channel = found != users_.end() ? found : users_.begin();
+    shares_.give_back(channel->second);
+    users_.erase(channel);
+  }
+
+ private:
+  Quota shares_;
+  std::multimap<uint32_t, uid_t> users_;  // by the message's number
+};
 
 // The agent's end of a client's event socket: sends messages that the client did not request, and receives
 // the client's answers. The socket of a client that does not read holds at most one links message, and a
@@ -49,7 +79,8 @@ class ClientEvents {
         user_(user),
         links_(links),
         client_(client),
-        share_(std::move(share)) {}
+        share_(std::move(share)),
+        unseen_channels_(user) {}
   ~ClientEvents();
 
   // Creates the sockets and returns the client's end. `version`: the protocol version that both sides know.
@@ -65,8 +96,9 @@ class ClientEvents {
   // user of the process at the socket's other end.
   bool tell_peer(control::DomainPeer peer, uid_t other);
   // Sends the client its end of a channel to another slot, or an error. Returns false if the message is not
-  // sent: for the reasons of tell_peer(), or because the client's version has no channels. The limit of
-  // unacknowledged messages does not apply to the end of a lease (ESTALE).
+  // sent: for the reasons of tell_peer(), because the client's version has no channels, or because too many
+  // of the other slot's user are unacknowledged. No limit of unacknowledged messages applies to the end of a
+  // lease (ESTALE).
   bool tell_channel(control::SlotChannel channel);
   // Makes the client's on_room() be called in a turn of the user once the socket has room. Called in a turn
   // of the user.
@@ -88,7 +120,7 @@ class ClientEvents {
   // Handles one message. Returns false if there is none, or the client must be disconnected.
   bool on_readable();
   void take(ConstBytes message);
-  void take_end_heard(uint32_t number);
+  void take_channel_heard(uint32_t number);
   void push_links();
   bool has_room_for_ends(uid_t other) const;
   // A kind of messages that the client acknowledges.
@@ -111,6 +143,7 @@ class ClientEvents {
   const LinkPublisher& links_;
   Client& client_;
   const QuotaShare share_;
+  UnseenChannels unseen_channels_;
   std::optional<ClientSocket> socket_;
   uint16_t version_ = protocol::kProtocolVersion;
   bool stopped_ = false;

@@ -62,7 +62,7 @@ RequestResult<> SlotRequests::return_slot(const Lessee& client, const protocol::
 }
 
 void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
-  auto end = join(session, own_slot, peer_slot);
+  auto end = connect(session, own_slot, peer_slot);
   control::SlotChannel answer{
       own_slot, peer_slot, true, end ? 0 : end.error().code, {}, slots_.user_of(peer_slot)};
   if (end) answer.socket = std::move(*end);
@@ -71,11 +71,11 @@ void ChannelRequests::ask_for_channel(uint64_t session, uint32_t own_slot, uint3
 
 // Returns the requester's end, and sends the other end to the peer's session. An end that no process gets is
 // closed here, and the other process notices.
-Result<UniqueFd> ChannelRequests::join(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
+Result<UniqueFd> ChannelRequests::connect(uint64_t session, uint32_t own_slot, uint32_t peer_slot) {
   if (own_slot == peer_slot || !slots_.is_leased_to_session(own_slot, session)) return fail(EINVAL);
   const auto peer = session_with(peer_slot);
   if (!peer) return fail(peer.error().code);
-  if (peers_.awaits(own_slot, peer_slot) || peers_.awaits(peer_slot, own_slot)) return fail(EAGAIN);
+  if (awaits_end(own_slot, peer_slot)) return fail(EAGAIN);
   auto ends = control::make_socket_pair();
   if (!ends) return fail(EAGAIN);
   control::SlotChannel channel{
@@ -187,13 +187,16 @@ void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot
     const bool may_come = own_slot && slots_.orphans().contains(slot);
     return answer(may_come ? EAGAIN : ENOENT);
   }
+  if (channels_.awaits_end(*own_slot, slot)) return answer(EAGAIN);
   auto ends = control::make_socket_pair();
   if (!ends) return answer(EAGAIN);
   // An end that no process gets is closed here, and the other process notices.
   const uid_t asker = slots_.user_of(*own_slot);
   control::DomainPeer peer{owner->name, *own_slot, false, 0, std::move(ends->theirs)};
   const bool told = tell<&ClientEvents::tell_peer>(agent_, owner->session, std::move(peer), asker);
-  told ? answer(0, std::move(ends->ours)) : answer(EAGAIN);
+  if (!told) return answer(EAGAIN);
+  channels_.join(*own_slot, slot);
+  answer(0, std::move(ends->ours));
 }
 
 }  // namespace verbena::agent

@@ -58,6 +58,13 @@ class ChannelRequests {
   // user may have the slot (SlotTable). A process that does not answer acknowledges with the end of its
   // session.
   bool is_awaited(uint32_t slot) const { return peers_.is_awaited(slot); }
+  // Notes that the two slots have a connection of another kind (DomainRequests). Its ends are told, too.
+  void join(uint32_t slot, uint32_t other) { peers_.join(slot, other); }
+  // Returns whether one of the two slots' processes has yet to acknowledge the end of a former lease of the
+  // other slot.
+  bool awaits_end(uint32_t slot, uint32_t other) const {
+    return peers_.awaits(slot, other) || peers_.awaits(other, slot);
+  }
   // Notes that the session's slot has been told of the end of another.
   void end_heard(uint64_t session, uint32_t slot, uint32_t ended);
   // Tells the session of the ends that it could not take before. Called when its socket has room again.
@@ -73,7 +80,7 @@ class ChannelRequests {
   // Returns the session that holds the slot. ENOENT if the slot is not leased, EAGAIN if its process has yet
   // to reconnect, EOPNOTSUPP if the process's library has no channels.
   Result<uint64_t> session_with(uint32_t slot) const;
-  Result<UniqueFd> join(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
+  Result<UniqueFd> connect(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
   // Queues a piece of work for each session that must be told of an end and has none queued yet.
   void queue_tellings();
   // Tells the session of one end. Returns whether more are left that it can take now.
@@ -87,23 +94,24 @@ class ChannelRequests {
 };
 
 // Carries out clients' requests for XRC domains: opens and closes domains, and connects two processes of a
-// domain.
+// domain. `channels` tells the two when the lease of the other's slot ends.
 class DomainRequests {
  public:
-  DomainRequests(DomainTable& domains, const SlotLeases& slots, AgentHost& agent)
-      : domains_(domains), slots_(slots), agent_(agent) {}
+  DomainRequests(DomainTable& domains, const SlotLeases& slots, ChannelRequests& channels, AgentHost& agent)
+      : domains_(domains), slots_(slots), channels_(channels), agent_(agent) {}
 
   RequestResult<> open_domain(const Lessee& client, const protocol::DomainRequest& request, ClientFile file);
   RequestResult<> close_domain(const Lessee& client, const protocol::DomainRequest& request);
 
   // Connects the session to the process that has joined the session's domain `name` with `slot`. Sends each
   // of the two an end of a socket pair. On failure, sends the session ENOENT if there is no such process,
-  // EAGAIN if a retry may succeed.
+  // EAGAIN if a retry may succeed: one of the two is busy, or has not acknowledged the end of a former lease.
   void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);
 
  private:
   DomainTable& domains_;
   const SlotLeases& slots_;
+  ChannelRequests& channels_;
   AgentHost& agent_;
 };
 

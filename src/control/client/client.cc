@@ -81,9 +81,11 @@ namespace {
 
 using protocol::MessageType;
 
-// Maximum number of received descriptors that are yet to be closed. A process may send a descriptor that
-// takes long to close, then others by other sockets, and each uses up one of the program's descriptors.
-constexpr size_t kMaxToClose = 32;
+// Maximum numbers of received descriptors that are yet to be closed, of all users and of one. A process may
+// send a descriptor that takes long to close, then others by other sockets, and each uses up one of the
+// program's descriptors.
+constexpr size_t kMaxToClose = 128;
+constexpr size_t kMaxToCloseOfUser = 8;
 
 bool send_header(int socket, const protocol::MessageHeader& header) {
   return send_message(socket, protocol::bytes_of(header)).has_value();
@@ -111,7 +113,7 @@ UniqueFd file_of(AgentEvent& event) {
 // Discards the sockets that nobody has asked for: other processes may have written to them already.
 AgentNews::~AgentNews() {
   for (DomainPeer& peer : peers_) discard(std::move(peer.socket));
-  for (SlotChannel& channel : channels_) discard(std::move(channel.socket));
+  for (SlotChannel& channel : channels_) discard(std::move(channel.socket), channel.peer_user);
 }
 
 Result<void> AgentNews::restore(const NewAgent& agent) {
@@ -130,16 +132,19 @@ Result<void> AgentNews::restore(const NewAgent& agent) {
 
 bool AgentNews::on_event(AgentEvent event) {
   if (const auto peer = message_in<protocol::PeerMessage>(event, MessageType::kPeer)) {
-    acknowledge(event, MessageType::kPeerSeen);
+    acknowledge(event, MessageType::kPeerSeen, kUnknownUser);
     const std::lock_guard lock(mutex_);
     peers_.push_back({peer->domain, peer->slot, peer->asked != 0, peer->header.error, file_of(event)});
   } else if (const auto channel = message_in<protocol::ChannelMessage>(event, MessageType::kChannel)) {
-    const bool is_end = channel->header.error == ESTALE && channel->asked == 0;
+    SlotChannel news{channel->own_slot,     channel->peer_slot, channel->asked != 0,
+                     channel->header.error, file_of(event),     channel->peer_user};
+    const bool is_end = news.is_end_of_lease();
     is_end ? acknowledge_at_once(event, MessageType::kChannelSeen)
-           : acknowledge(event, MessageType::kChannelSeen);
+           : acknowledge(event, MessageType::kChannelSeen, news.peer_user);
     const std::lock_guard lock(mutex_);
-    channels_.push_back({channel->own_slot, channel->peer_slot, channel->asked != 0, channel->header.error,
-                         file_of(event), channel->peer_user});
+    // In order with the connections before and after it, which may be of different processes.
+    if (is_end) peers_.push_back({0, news.peer_slot, false, ESTALE, {}, news.own_slot});
+    channels_.push_back(std::move(news));
   } else if (const auto capture = message_in<protocol::CaptureMessage>(event, MessageType::kCapture)) {
     answer(event, MessageType::kCaptureSeen);
     const std::lock_guard lock(mutex_);
@@ -162,23 +167,26 @@ bool AgentNews::on_event(AgentEvent event) {
 void AgentNews::send_owed(const Send& send) {
   if (discarding() >= kMaxToClose) return;
   auto owed = take(owed_);
-  const auto rest = std::ranges::find_if_not(owed, send);
+  std::erase_if(owed, [&](const Owed& one) {
+    return discarding(one.user) < kMaxToCloseOfUser && send(one.acknowledgement);
+  });
   const std::lock_guard lock(mutex_);
-  owed_.insert(owed_.begin(), rest, owed.end());
+  owed_.insert(owed_.begin(), owed.begin(), owed.end());
 }
 
-void AgentNews::owe(const AgentEvent& event, MessageType type) {
+void AgentNews::owe(const AgentEvent& event, MessageType type, uid_t user) {
   const std::lock_guard lock(mutex_);
-  owed_.push_back(protocol::request_header(type, event.header.sequence));
+  owed_.push_back({protocol::request_header(type, event.header.sequence), user});
 }
 
-void AgentNews::acknowledge(const AgentEvent& event, MessageType type) {
-  owe(event, type);
+void AgentNews::acknowledge(const AgentEvent& event, MessageType type, uid_t user) {
+  owe(event, type, user);
   send_owed([&](const protocol::MessageHeader& header) { return send_header(event.socket, header); });
 }
 
 void AgentNews::acknowledge_at_once(const AgentEvent& event, MessageType type) {
-  if (!send_header(event.socket, protocol::request_header(type, event.header.sequence))) owe(event, type);
+  if (!send_header(event.socket, protocol::request_header(type, event.header.sequence)))
+    owe(event, type, kUnknownUser);
 }
 
 using Turn = AgentSession::Turn;

@@ -95,13 +95,19 @@ class AgentNews final : public Restorer, public AgentListener {
   bool on_event(AgentEvent event) override;
   // Sends a message to the agent. Returns whether it was sent.
   using Send = std::function<bool(const protocol::MessageHeader&)>;
-  // Sends the acknowledgements of events that brought sockets of other processes. Sends none while 32 or more
-  // received sockets are yet to be closed. The agent sends no further sockets while 64 are unacknowledged.
+  // Sends the acknowledgements of events that brought sockets of other processes. Sends none for a user of
+  // whom eight or more received sockets are yet to be closed, and none at all while 128 are. The agent sends
+  // no further sockets while 64 are unacknowledged, and fewer of one user.
   void send_owed(const Send& send);
 
  private:
-  void owe(const AgentEvent& event, protocol::MessageType type);
-  void acknowledge(const AgentEvent& event, protocol::MessageType type);
+  struct Owed {
+    protocol::MessageHeader acknowledgement;
+    uid_t user;  // of the other process
+  };
+
+  void owe(const AgentEvent& event, protocol::MessageType type, uid_t user);
+  void acknowledge(const AgentEvent& event, protocol::MessageType type, uid_t user);
   // Acknowledges an event that other processes must not delay: the end of a slot's lease. They can make any
   // number of sockets wait to be closed.
   void acknowledge_at_once(const AgentEvent& event, protocol::MessageType type);
@@ -119,7 +125,7 @@ class AgentNews final : public Restorer, public AgentListener {
   std::vector<SlotChannel> channels_;
   std::vector<SlotCapture> captures_;
   std::optional<bool> trace_details_;
-  std::vector<protocol::MessageHeader> owed_;
+  std::vector<Owed> owed_;
 };
 
 // A slot leased by the agent: a share of the QP numbers, with a receive socket and a status page.

@@ -324,6 +324,7 @@ struct ChannelMessage {
   uint32_t peer_user;  // in kChannel, the user of the other slot as the agent sees it; 0 from old agents
 };
 static_assert(sizeof(ChannelMessage) == 32);
+// At most two thirds of them are of one user, except the client's own (base/quota.h).
 inline constexpr uint32_t kMaxChannelsUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithCaptures = 4;

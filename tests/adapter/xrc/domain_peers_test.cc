@@ -54,6 +54,7 @@ class DomainPeersTest : public ShardTest {
   void connect(bool asked_for, UniqueFd socket, int error = 0) {
     peers->connect({kDomain, kOtherSlot, asked_for, error, std::move(socket)});
   }
+  void end_lease(uint32_t slot, uint32_t own_slot) { peers->connect({0, slot, false, ESTALE, {}, own_slot}); }
   void say(ConstBytes message) { ::send(ends.theirs.get(), message.data(), message.size(), MSG_NOSIGNAL); }
   // Returns the next message from the shard; empty after its end.
   std::vector<std::byte> hear() {
@@ -418,6 +419,18 @@ TEST_F(QueueOfOurs, ATargetThatDoesNotReadItsAnswersIsGivenUp) {
   EXPECT_LT(requests, 100'000u) << "but not without end";
 }
 
+// Its process may keep its end of the link, and another process gets the slot.
+TEST_F(QueueOfOurs, IsLeftAtTheEndOfTheOtherSlotsLease) {
+  post(1);
+  send(Operation::kSendFirst, 500, kMtu);
+  end_lease(kOtherSlot + 1, shard->slot());
+  end_lease(kOtherSlot, shard->slot() + 1);
+  EXPECT_FALSE(hung_up());
+  end_lease(kOtherSlot, shard->slot());
+  EXPECT_EQ(completion(), IBV_WC_WR_FLUSH_ERR);
+  EXPECT_TRUE(hung_up());
+}
+
 TEST_F(QueueOfOurs, IsLeftWithTheDomain) {
   peers->leave(kDomain);
   EXPECT_TRUE(hung_up());
@@ -475,7 +488,7 @@ class TargetOfOurs : public DomainPeersTest, private transport::QpEventListener 
     arriving_packets.push(datagram(h, {&piece, 1}));
     shard->poll();
   }
-  void answer(uint8_t syndrome, uint32_t psn, uint32_t run) {
+  void tell(uint8_t syndrome, uint32_t psn, uint32_t run) {
     AnswerMessage m{};
     m.magic = kPeerMagic;
     m.type = PeerMessage::kAnswer;
@@ -484,6 +497,9 @@ class TargetOfOurs : public DomainPeersTest, private transport::QpEventListener 
     m.run = run;
     m.psn = psn;
     say(std::as_bytes(std::span(&m, 1)));
+  }
+  void answer(uint8_t syndrome, uint32_t psn, uint32_t run) {
+    tell(syndrome, psn, run);
     shard->poll();
     shard->poll();  // the acknowledgement waits for the next verb
   }
@@ -536,6 +552,27 @@ TEST_F(TargetOfOurs, TheOwnersEndAnswersForWhatItOwes) {
   connect(true, std::move(ends.ours));
   ends.theirs.reset();
   shard->poll();
+  EXPECT_EQ(target->state(), IBV_QPS_ERR);
+  EXPECT_THAT(syndromes(), ElementsAre(roce::nak_syndrome(NakCode::kRemoteOperational)));
+}
+
+TEST_F(TargetOfOurs, AnswersFromBeforeTheEndOfTheOwnersLeaseCount) {
+  packet_arrives(200);
+  connect(true, std::move(ends.ours));
+  const auto request = hear_as<RequestMessage>();
+  ASSERT_TRUE(request);
+  tell(roce::ack_syndrome(), 200, request->run);
+  end_lease(kOtherSlot, shard->slot());
+  shard->poll();
+  EXPECT_EQ(target->state(), IBV_QPS_RTR);
+  EXPECT_THAT(syndromes(), ElementsAre(roce::ack_syndrome()));
+  EXPECT_TRUE(hung_up());
+}
+
+TEST_F(TargetOfOurs, TheEndOfTheOwnersLeaseAnswersForWhatItOwes) {
+  packet_arrives(200);
+  connect(true, std::move(ends.ours));
+  end_lease(kOtherSlot, shard->slot());
   EXPECT_EQ(target->state(), IBV_QPS_ERR);
   EXPECT_THAT(syndromes(), ElementsAre(roce::nak_syndrome(NakCode::kRemoteOperational)));
 }

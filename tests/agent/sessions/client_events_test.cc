@@ -187,6 +187,24 @@ TEST_F(ClientEventsTest, TellsOfNoMoreChannelsThanTheClientHasReadOf) {
   EXPECT_FALSE(events.tell_channel(no_channel(101)));
 }
 
+// A user whose channels take long to close, so that the client acknowledges none of them.
+TEST_F(ClientEventsTest, TellsOfChannelsToOtherUsersThoughOneHasManyUnacknowledged) {
+  const auto channel_to = [](uid_t user, uint32_t slot) {
+    return control::SlotChannel{1, slot, true, ENOENT, {}, user};
+  };
+  uint32_t told = 0;
+  while (told < protocol::kMaxChannelsUnseen && events.tell_channel(channel_to(kUser + 1, 5))) ++told;
+  EXPECT_LT(told, protocol::kMaxChannelsUnseen);
+  EXPECT_TRUE(events.tell_channel(channel_to(kUser + 2, 6)));
+  EXPECT_TRUE(events.tell_channel(no_channel(7))) << "the client's own user";
+  say(MessageType::kChannelSeen, 6);
+  EXPECT_FALSE(events.tell_channel(channel_to(kUser + 1, 5)));
+  say(MessageType::kChannelSeen, 5);
+  say(MessageType::kChannelSeen, 5);
+  say(MessageType::kChannelSeen, 7);
+  EXPECT_TRUE(events.tell_channel(channel_to(kUser + 1, 5)));
+}
+
 // Other users decide how many channels a client is sent, and when it can acknowledge them.
 TEST_F(ClientEventsTest, TellsOfEndsOfLeasesHoweverManyChannelsAreUnacknowledged) {
   for (uint32_t i = 0; i < protocol::kMaxChannelsUnseen; ++i) {

@@ -316,7 +316,9 @@ TEST_F(Channels, WhoSendsWhatTakesLongToCloseTakesFewDescriptors) {
     ASSERT_TRUE(control::send_message(answer.front().socket.get(), as_bytes(std::span("x")), {&file, 1}));
     (void)victim.client->next_links();
     // Acts as a process that finds an unknown descriptor in a channel.
-    for (SlotChannel& channel : victim.client->next_channels()) ForeignSocket(std::move(channel.socket));
+    for (SlotChannel& channel : victim.client->next_channels()) {
+      ForeignSocket(std::move(channel.socket)).hang_up_later(channel.peer_user);
+    }
   }
   EXPECT_GT(discarding(), 0u);
   EXPECT_LT(discarding(), 128u);

@@ -141,6 +141,20 @@ TEST_F(Domains, ADomainIsLeftByClosingBySlotAndByDeath) {
   EXPECT_EQ(b->open(10, file.get(), true, true), 0);
 }
 
+TEST_F(Domains, AProcessHearsThatTheOtherReturnsItsSlot) {
+  AgentProcess agent;
+  Member a;
+  Member b;
+  for (Member* member : {&a, &b}) ASSERT_EQ(member->open(10, file.get()), 0);
+  a.client->ask_for_peer(10, b.slot.index);
+  const DomainPeer kept[] = {a.hear(), b.hear()};
+  ASSERT_TRUE(b.client->return_slot(b.slot.index));
+  const DomainPeer end = a.hear();
+  EXPECT_TRUE(end.is_end_of_lease());
+  EXPECT_EQ(end.slot, b.slot.index);
+  EXPECT_EQ(end.own_slot, a.slot.index);
+}
+
 TEST_F(Domains, ASlotOfSomebodyElseIsNotOpenedWith) {
   AgentProcess agent;
   Member a;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/time.h"
+#include "base/unique_fd.h"
+
+namespace verbena {
+
+// The maximum number of descriptors that wait to be closed.
+inline constexpr size_t kMaxDiscarded = 1024;
+
+// Makes the descriptors of a user wait if handling others of that user takes long. A user can make any close
+// take long, by watches on a socket's other end (epoll(7)), and so use up a program's processor time.
+// Remembers 32 users.
+//
+// One thread at a time. Pure: no clock, no system calls.
+class UserPauses {
+ public:
+  // Time that begins no pause. Interrupts take less.
+  static constexpr Duration kNormal = std::chrono::milliseconds(1);
+  // A pause takes this many times as long as the handling before it.
+  static constexpr int kFactor = 10;
+
+  // Notes that handling a descriptor of the user took this processor time, until `now`.
+  void note(uid_t user, Duration taken, TimePoint now) {
+    if (taken <= kNormal) return;
+    const auto known = std::ranges::find(pauses_, user, &Pause::user);
+    Pause& pause = known != pauses_.end() ? *known : *std::ranges::min_element(pauses_, {}, &Pause::until);
+    pause = {user, now + taken * kFactor};
+  }
+  // Returns the time from which on descriptors of the user may be handled.
+  TimePoint until(uid_t user) const {
+    const auto known = std::ranges::find(pauses_, user, &Pause::user);
+    return known != pauses_.end() ? known->until : TimePoint::min();
+  }
+
+ private:
+  struct Pause {
+    uid_t user = 0;
+    TimePoint until = TimePoint::min();
+  };
+  std::array<Pause, 32> pauses_{};
+};
+
+// The identity of a file that another process has sent. Its calls block for no kind of file, unlike those of
+// OwnFd. And the sender, who has the open file, too, cannot change it.
+class ForeignFile {
+ public:
+  ForeignFile() = default;
+  explicit ForeignFile(int fd);
+  friend bool operator==(const ForeignFile&, const ForeignFile&) = default;
+
+  // Returns whether close() does not block while there is another descriptor of the open file. Each close()
+  // of a regular file may ask the file system. `fd`: a descriptor of the file
+  bool has_quick_close(int fd) const;
+
+ private:
+  static constexpr mode_t kAnonymous = 0;  // of eventfd(2), epoll_create(2) and others
+  static constexpr mode_t kUnknown = ~mode_t{};
+
+  mode_t kind_ = kUnknown;
+  std::array<uint64_t, 2> identity_{};
+};
+
+// Descriptors that a thread of their own handles. No locks and no allocation, so that a pile is consistent at
+// any moment of a fork() or an exit.
+//
+// They may wait for as long as another process wishes, and meanwhile the program may close all descriptors
+// and open files of its own, which get the lowest free numbers. So the pile moves descriptors up, and handles
+// only those whose numbers still refer to the same file.
+//
+// Thread-safe, but for forget().
+class ForeignPile {
+ public:
+  // Does a piece of the work on a descriptor. Returns the descriptor if another piece is left, else an empty
+  // one. Called on the pile's thread.
+  using Piece = UniqueFd (*)(UniqueFd fd, uid_t user);
+
+  // `thread`: the thread's name, at most 15 characters
+  constexpr ForeignPile(const char* thread, Piece piece) : thread_(thread), piece_(piece) {}
+
+  // Passes a descriptor of the user to the thread.
+  void add(UniqueFd fd, uid_t user);
+  // Returns the number of descriptors that wait.
+  size_t size() const;
+  // Returns the number of descriptors of the user that wait.
+  size_t size_of(uid_t user) const;
+  // For a child after fork(): the thread does not exist there, and the descriptors are the parent's to
+  // handle. The child's copies stay open, because the child may close all descriptors before it calls us.
+  void forget();
+
+ private:
+  enum class State : uint8_t { kFree, kTaken, kWaits };
+  struct Place {
+    std::atomic<State> state{State::kFree};
+    std::atomic<uid_t> user{0};
+    int fd = -1;
+    ForeignFile file;
+  };
+
+  Place* take_place();
+  void put(UniqueFd fd, uid_t user);
+  TimePoint handle_all();
+  void handle(Place& place);
+  static void* work(void* pile);
+
+  const char* const thread_;
+  const Piece piece_;
+  std::array<Place, kMaxDiscarded> places_{};
+  std::atomic<bool> at_work_{false};
+  UserPauses pauses_;  // for the thread
+};
+
+}  // namespace verbena
