@@ -47,7 +47,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                            !(to_another_user && requests_.channels.is_awaited(slot));
                   }),
       domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
-      takeover_state_(slot_table_, served_),
+      takeover_state_(slot_table_, served_, client_sockets_.closer()),
       cm_(loop_, options.port, *this),
       links_(link_table_, *this),
       counters_(loop_, slot_table_, link_table_, client_sockets_.closer(), ::geteuid()),

@@ -241,7 +241,7 @@ AgentWorld::AgentWorld(bool has_wire)
       wire_(4791),
       slots_(wire_, 0),
       domains_(sockets_.closer(), 0, DomainTable::room_with(descriptor_limit())),
-      takeover_state_(slots_, served_),
+      takeover_state_(slots_, served_, sockets_.closer()),
       cm_(loop_, 4791, *this),
       links_(link_table_, *this),
       counters_(loop_, slots_, link_table_, sockets_.closer(), 0),

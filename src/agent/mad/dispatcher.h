@@ -122,7 +122,7 @@ class MadDispatcher : private LongMessages::Host {
   // ---- for OpenPort
   // Handles a datagram of a program, or a whole message of several. Does not destroy the port.
   void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
-  // Counts the memory of a message until its file has been read.
+  // Counts the memory of a message before its file is read.
   QuotaShare reserve(uid_t user, size_t bytes) { return long_.reserve(user, bytes); }
   // OpenPort::take_whole(), unless the port was closed meanwhile.
   void on_file(uint64_t port, const protocol::UserMad& header, ConstBytes message);

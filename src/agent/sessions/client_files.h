@@ -79,7 +79,7 @@ class ForeignCloser {
   // Work with a file. Runs on the user's thread, and uses nothing of the agent's. Left undone if there is no
   // memory for it.
   using FileWork = std::function<void(int file)>;
-  // Follows in a turn of the user, on the agent's thread.
+  // A task that follows in a turn of the user, on the agent's thread.
   using Task = std::function<void()>;
   // Has the user's thread do the work with the file, and close it like close(). Then comes the task, also if
   // the work was left undone.
@@ -95,7 +95,7 @@ class ForeignCloser {
   void shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share, QuotaShare until_empty = {});
   // Returns a descriptor that is readable after descriptors were closed, until take_closed().
   int fd() const;
-  // A closed descriptor. The caller destroys its share and carries out its task.
+  // A closed descriptor. The caller destroys the share and carries out the task.
   struct Done {
     uid_t user;
     QuotaShare share;

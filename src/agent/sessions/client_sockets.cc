@@ -87,10 +87,13 @@ void ClientSockets::take_closed() {
     done.share.reset();
     if (!waiting_.empty()) wake_one_of_each_user();
     if (!done.task) continue;
-    loop_.in_turn_of(done.user, [task = std::move(done.task)] {
-      task();
-      return false;
-    });
+    const auto in_turn = [&] {
+      loop_.in_turn_of(done.user, [task = done.task] {
+        task();
+        return false;
+      });
+    };
+    if (!survive_lack_of_memory(in_turn)) survive_lack_of_memory(done.task);  // its owner waits for it
   }
 }
 

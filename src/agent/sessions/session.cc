@@ -181,7 +181,10 @@ void Session::listen() {
 bool Session::may_go_on(ConstBytes message, bool has_files) {
   const bool may_answer =
       !brings_descriptors(message) || socket_.is_clogged() || socket_.may_send(kMaxFilesOfReply);
-  const bool has_room = may_answer && (!has_files || parts_.sockets.closer().allows(client_.uid));
+  const bool takes_slot =
+      read_as<MessageHeader>(message).type == static_cast<uint16_t>(MessageType::kTakeSlot);
+  const bool may_take = !takes_slot || !parts_.slots.is_behind(client_.uid);
+  const bool has_room = may_answer && may_take && (!has_files || parts_.sockets.closer().allows(client_.uid));
   const TimePoint now = MonotonicClock::now();
   const TimePoint until = wait_ ? wait_->until : now + kPatience;
   end_wait();

@@ -140,7 +140,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   template <class Message>
   void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
   // Returns whether the next request may be handled. Otherwise starts to wait until its descriptors may be
-  // received, or those of its reply sent, for 5 seconds at most.
+  // received, those of its reply sent, or a slot leased (SlotLeases::is_behind()), for 5 seconds at most.
   bool may_go_on(ConstBytes message, bool has_files);
   void end_wait();
   // Does one step of the unfinished request, if there is one. Returns whether there was one. The next message

@@ -68,8 +68,9 @@ class SlotLeases {
   SlotLeases(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPublisher& counters, DomainTable& domains,
              AgentHost& agent);
 
-  // Leases a slot. Returns the errors of SlotTable::lease(), and EDQUOT while the counters of 64 or more
-  // returned slots of the user are still unread.
+  // Returns whether the counters of 64 or more returned slots of the user are still unread.
+  bool is_behind(uid_t user) const { return counters_.is_behind(user); }
+  // Leases a slot. Returns the errors of SlotTable::lease(), and EDQUOT if the user is_behind().
   Result<LeasedSlot> lease(const Lessee& lessee);
   // Like the SlotTable methods of these names, and also informs the other parts of the agent.
   Result<void> keep(uint32_t index, const Lessee& lessee);

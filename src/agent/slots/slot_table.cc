@@ -199,7 +199,10 @@ void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   strike_lessee(index, entry);
   entry.leased = false;
   entry.is_forwarded = false;
-  entry.lessee = {};
+  const uid_t user = std::exchange(entry.lessee, {}).uid;
+  if (ForeignCloser* const closer = wire_.closer()) {
+    closer->close(user, std::move(entry.page), closer->count(user));
+  }
   entry.page.reset();
   entry.free_since = now;
   wire_.hang_up(index);

@@ -66,6 +66,7 @@ class Wire {
  public:
   // `closer`: shuts down and closes ends of forwarding pairs (Forwarder).
   explicit Wire(uint16_t port, ForeignCloser* closer = nullptr) : port_(port), closer_(closer) {}
+  ForeignCloser* closer() const { return closer_; }
 
   // Opens the group with slot 0's socket if no process has the port. Afterwards has_sockets() tells whether
   // that succeeded, and reason() why not. A search for the process that has the port starts only at the first

@@ -143,7 +143,7 @@ constexpr Duration kIntervalWhileRead = std::chrono::milliseconds(10);
 constexpr Duration kIntervalUnread = std::chrono::seconds(1);
 constexpr Duration kLeastPause = std::chrono::milliseconds(8);
 
-// Pause between two readings of a user's pages.
+// Time until the sums are shown after a reading, and until more is read where the allowance is used up.
 constexpr Duration kRest = std::chrono::milliseconds(1);
 
 // Maximum number of unread returned slots per user.
@@ -185,6 +185,7 @@ void CounterPublisher::read_later() {
 
 void CounterPublisher::on_read(size_t work) {
   allowance_.give_back(CounterSweep::kMaxPart - std::min(CounterSweep::kMaxPart, work));
+  read();
   read_later();
 }
 

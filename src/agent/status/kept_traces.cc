@@ -194,7 +194,16 @@ size_t KeptTraces::bytes() const {
 }
 
 void KeptTraces::forget_quiet(TimePoint now) {
-  kept_.remove_if([&](const Kept& kept) { return !kept.is_notable && now - kept.ended >= kQuietTime; });
+  for (auto next = kept_.begin(); next != kept_.end();) {
+    const auto each = next++;
+    if (!each->is_notable && now - each->ended >= kQuietTime) erase(each);
+  }
+}
+
+// Readers have copies of the descriptor.
+void KeptTraces::erase(std::list<Kept>::iterator kept) {
+  closer_.close(kept->uid, std::move(kept->file), closer_.count(kept->uid));
+  kept_.erase(kept);
 }
 
 // Drops one trace, not a whole process: a process that uses most of the space loses its slots one by one.
@@ -205,7 +214,7 @@ void KeptTraces::forget_one() {
       std::ranges::max_element(bytes_of, {}, [](const auto& each) { return each.second; })->first;
   auto victim = std::ranges::find_if(kept_, [&](const Kept& k) { return k.uid == most && !k.is_notable; });
   if (victim == kept_.end()) victim = std::ranges::find(kept_, most, &Kept::uid);
-  kept_.erase(victim);
+  erase(victim);
 }
 
 std::string left_traces_path() {

@@ -99,6 +99,7 @@ class KeptTraces {
   size_t bytes() const;
   void forget_quiet(TimePoint now);
   void forget_one();
+  void erase(std::list<Kept>::iterator kept);
 
   ForeignCloser& closer_;
   std::list<Kept> kept_;  // the oldest first

@@ -405,7 +405,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   uint64_t stops_ = 0;  // number of calls of begin()
   std::map<Key, Request> requests_;
   std::map<uint32_t, Known> known_;  // by QPN
-  std::set<uint32_t> wanted_;        // QPNs of entries that must be read
+  std::set<uint32_t> wanted_;        // QPNs whose entries read_page() has read next
   bool is_reading_page_ = false;
   DeadlineTimer reminder_;
   std::map<Key, Waiting> waiting_;  // those that have been answered

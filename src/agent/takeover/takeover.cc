@@ -27,10 +27,12 @@ void TakeoverRecord::put_ledger(int ledger) {
 }
 
 void TakeoverRecord::rewrite() {
-  if (const auto written = takeover_state_.rewrite(slots_.records(), {link_file_, ledger_, served_.only()});
-      !written) {
-    log_warning("clients would not survive the agent's end: errno {}", written.error().code);
+  auto removed = takeover_state_.rewrite(slots_.records(), {link_file_, ledger_, served_.only()});
+  if (!removed) {
+    return log_warning("clients would not survive the agent's end: errno {}", removed.error().code);
   }
+  const uid_t own = ::geteuid();
+  for (UniqueFd& fd : *removed) closer_.close(own, std::move(fd), closer_.count(own));
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
 #include "agent/links/link_table.h"
+#include "agent/sessions/client_files.h"
 #include "agent/sessions/served_users.h"
 #include "agent/slots/slot_leases.h"
 #include "agent/slots/slot_table.h"
@@ -22,7 +23,9 @@ namespace verbena::agent {
 // restores them if this one is killed. Failures to write are logged.
 class TakeoverRecord {
  public:
-  TakeoverRecord(const SlotTable& slots, const ServedUsers& served) : slots_(slots), served_(served) {}
+  // REQUIRES: the references outlive this object
+  TakeoverRecord(const SlotTable& slots, const ServedUsers& served, ForeignCloser& closer)
+      : slots_(slots), served_(served), closer_(closer) {}
 
   Result<void> create();
   // Returns the receiving end of the takeover state, a copy of which is sent to clients of the agent's own
@@ -41,6 +44,7 @@ class TakeoverRecord {
  private:
   const SlotTable& slots_;
   const ServedUsers& served_;
+  ForeignCloser& closer_;
   TakeoverState takeover_state_;
   int link_file_ = -1;
   int ledger_ = -1;

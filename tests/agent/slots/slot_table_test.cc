@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/slot_table.h"
 
+#include <atomic>
 #include <cerrno>
 
 #include <gmock/gmock.h>
@@ -14,6 +15,7 @@
 #include "agent/slots/slot_packets.h"
 #include "agent/slots/wire.h"
 #include "agent/takeover/takeover_state.h"
+#include "base/lingering_socket.h"
 #include "control/protocol/status_page.h"
 
 namespace verbena::agent {
@@ -477,6 +479,27 @@ TEST(TakeoverState, IgnoresOtherMessages) {
   EXPECT_TRUE(TakeoverState::take(out.get()).slots.empty());
   const UniqueFd null(::open("/dev/null", O_RDONLY));
   EXPECT_TRUE(TakeoverState::take(null.get()).slots.empty());
+}
+
+// A close waits for the locks of files, which any process can hold.
+TEST(SlotTablePages, AreClosedOnTheThreadOfTheirUser) {
+  constexpr uid_t kHolder = 1000;
+  ForeignCloser closer;
+  Wire wire(roce::kUdpPort, &closer);
+  SlotTable slots(wire, 0);
+  Lessee holder;
+  holder.session = 1;
+  holder.uid = kHolder;
+  const auto slot = slots.lease(holder, kStart);
+  ASSERT_TRUE(slot);
+  std::atomic<bool> is_stuck = true;
+  ASSERT_TRUE(closer.work_with(
+      kHolder, slot->page, [&](int) { is_stuck.wait(true); }, [] {}));
+  ASSERT_TRUE(slots.take_back(slot->index, 1, kStart));
+  EXPECT_EQ(closer.waiting(kHolder), 2u);
+  is_stuck = false;
+  is_stuck.notify_all();
+  EXPECT_TRUE(test::becomes_true([&] { return closer.waiting(kHolder) == 0; }));
 }
 
 }  // namespace
