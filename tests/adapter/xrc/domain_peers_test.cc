@@ -73,6 +73,7 @@ class DomainPeersTest : public ShardTest {
   }
   // Whether the shard has closed its end.
   bool hung_up() {
+    test::await_hang_ups();
     char byte;
     const ssize_t bytes = ::recv(ends.theirs.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
     return bytes == 0 || (bytes < 0 && errno == ECONNRESET);  // the shard closed with unread data

@@ -193,34 +193,39 @@ TEST(Client, AsksForChannelsAndHearsOfThem) {
   }
 }
 
-protocol::ChannelMessage channel_message(uint32_t sequence, int error) {
-  protocol::ChannelMessage message{protocol::request_header(MessageType::kChannel, sequence), 3, 4, 0, 0};
+// A message about a channel to a process of this user.
+protocol::ChannelMessage channel_message(uint32_t sequence, int error, uid_t user) {
+  protocol::ChannelMessage message{protocol::request_header(MessageType::kChannel, sequence), 3, 4, 0, user};
   message.header.error = error;
   return message;
 }
 
 // Until the acknowledgement no other user gets the slot. Other users decide how many descriptors wait.
 TEST(Client, AcknowledgesTheEndOfALeaseWhateverDescriptorsWaitToBeClosed) {
+  constexpr uid_t kSlow = 1'000'000;
   verbena::test::LingeringSocket lingering;
   discard(lingering.take());
   ASSERT_TRUE(verbena::test::becomes_true(verbena::test::is_discarding));
-  for (int i = 0; i < 32; ++i) discard(UniqueFd(::memfd_create("waits", MFD_CLOEXEC)));
+  for (int i = 0; i < 8; ++i) discard(UniqueFd(::memfd_create("waits", MFD_CLOEXEC)), kSlow);
   FakeHost host;
   FakeAgent& agent = host.run(lend_slots());
   const auto client = Client::connect(host.dialer());
   ASSERT_TRUE(client);
-  agent.send_event(protocol::bytes_of(channel_message(6, EAGAIN)));
-  agent.send_event(protocol::bytes_of(channel_message(7, ESTALE)));
+  agent.send_event(protocol::bytes_of(channel_message(6, EAGAIN, kSlow)));
+  agent.send_event(protocol::bytes_of(channel_message(7, ESTALE, kSlow)));
+  agent.send_event(protocol::bytes_of(channel_message(8, EAGAIN, kSlow + 1)));
   pollfd entry{(*client)->event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&entry, 1, 10'000), 1);
   (*client)->next_links();
-  EXPECT_EQ((*client)->next_channels().size(), 2u);
-  const auto end = agent.read_event();
-  ASSERT_EQ(end.size(), sizeof(protocol::MessageHeader));
-  EXPECT_EQ(protocol::read_as<protocol::MessageHeader>(end).type,
-            static_cast<uint16_t>(MessageType::kChannelSeen));
-  EXPECT_EQ(protocol::read_as<protocol::MessageHeader>(end).sequence, 7u);
-  EXPECT_TRUE(agent.read_event().empty()) << "the other one waits";
+  EXPECT_EQ((*client)->next_channels().size(), 3u);
+  for (const uint32_t sequence : {7u, 8u}) {
+    const auto seen = agent.read_event();
+    ASSERT_EQ(seen.size(), sizeof(protocol::MessageHeader));
+    EXPECT_EQ(protocol::read_as<protocol::MessageHeader>(seen).type,
+              static_cast<uint16_t>(MessageType::kChannelSeen));
+    EXPECT_EQ(protocol::read_as<protocol::MessageHeader>(seen).sequence, sequence);
+  }
+  EXPECT_TRUE(agent.read_event().empty()) << "that of the user whose descriptors wait";
   lingering.cut_short();
   verbena::test::await_discards();
   ASSERT_TRUE((*client)->ask_for_channel(3, 5));
