@@ -249,7 +249,7 @@ AgentWorld::AgentWorld(bool has_wire)
       takeover_({loop_, wire_, lease_, link_table_, cm_, served_before_}, [] {}),
       requests_{.links = {links_, wire_, 4791},
                 .slots = {lease_, wire_},
-                .domains = {domains_, lease_, *this},
+                .domains = {domains_, lease_, requests_.channels, *this},
                 .channels = {loop_, lease_, *this},
                 .captures = {lease_, *this},
                 .status = StatusRequests({links_, wire_, lease_, counters_, refused_, cm_, sockets_.files()}),
