@@ -139,16 +139,17 @@ class Counting {
   void run(Choices& choices) {
     agent::CounterCollector collector(kOwn);
     collector.set_devices({std::begin(kDevices), std::end(kDevices)});
-    agent::CounterSweep sweep(table_, collector);
     while (!choices.empty()) {
-      const Page page(choices, slots_[choices.below(3)].index);
-      const size_t wanted = choices.number<uint16_t>();
-      if (choices.yes()) sweep.begin();
+      const agent::LeasedSlot& slot = slots_[choices.below(3)];
+      const Page page(choices, slot.index);
+      const uint32_t first = choices.number<uint16_t>() % protocol::kQpsPerSlot;
       max_read = 0;
-      // At most the rest of one page of each kind beyond `wanted`.
-      constexpr size_t kOfOneRead = 256 + 3 * 2048;
-      VERBENA_REQUIRE(sweep.advance(wanted) <= wanted + 2 * kOfOneRead);
-      VERBENA_REQUIRE(max_read <= (wanted + 2 * kOfOneRead + 1) * sizeof(QpStatus));
+      // A part, as a user's thread reads it (CounterSweep).
+      const control::QpsRead read = control::read_some_qps(slot.page, first);
+      VERBENA_REQUIRE(read.next > first && read.next <= protocol::kQpsPerSlot);
+      VERBENA_REQUIRE(read.work <= agent::CounterSweep::kMaxPart);
+      VERBENA_REQUIRE(max_read <= agent::CounterSweep::kMaxPart * sizeof(QpStatus));
+      collector.collect(slot, read);
       VERBENA_REQUIRE(collector.devices().size() == std::size(kDevices));
     }
   }
