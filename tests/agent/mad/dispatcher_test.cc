@@ -80,7 +80,7 @@ class MadDispatcherTest : public ::testing::Test {
   Wire wire_{4791};
   SlotTable slots_{wire_, ::geteuid()};
   LinkTable links_;
-  CounterPublisher counters_{loop_, slots_, links_, ::geteuid()};
+  CounterPublisher counters_{loop_, slots_, links_, sockets_.closer(), ::geteuid()};
   CmService cm_{loop_, 4791, agent_};
   MadDispatcher mads_{loop_, sockets_, ::geteuid(), "host", cm_, counters_, agent_};
 };
