@@ -79,6 +79,15 @@ bool sees_the_same(ConstBytes message) {
   return said.sees != 0 && said.sees == sight_of_processes();
 }
 
+// Returns false for a process without a number in its user namespace, and for one that shows nobody its
+// memory. Neither can tell that we are of its user, so we must not treat it as one of ours.
+bool knows_its_user(ConstBytes message) {
+  Greeting said{};
+  if (message.size() < sizeof said) return true;
+  std::memcpy(&said, message.data(), sizeof said);
+  return said.sees != 0;
+}
+
 // `board`: that of the line, which is null if it shows nobody its memory.
 Greeting greeting(HandshakeType type, const OwnBoard* board) {
   return {handshake(type), 1, board != nullptr ? sight_of_processes() : 0};
@@ -349,7 +358,7 @@ bool LocalLine::may_bring_file() const {
 }
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
-  if (awaits_presentation_) is_ours_ = is_of_our_user(message.sender);
+  if (awaits_presentation_) is_ours_ = knows_its_user_ && is_of_our_user(message.sender);
   if (bytes.size() == kRingBytes) return !message.file && (state_ == State::kOpen || !is_foreign());
   Handshake said;
   if (bytes.size() < sizeof said) return false;
@@ -361,7 +370,8 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
     sees_the_same_ = sees_the_same(bytes);
-    is_ours_ = is_ours_ && said.type != HandshakeType::kHalf;
+    knows_its_user_ = knows_its_user(bytes);
+    is_ours_ = is_ours_ && knows_its_user_ && said.type != HandshakeType::kHalf;
     is_shown_ = is_ours_ && sees_the_same_ && is_in_our_pid_namespace(message.sender->pid);
   }
   switch (said.type) {

@@ -176,7 +176,8 @@ class LocalLine {
   bool is_ours_ = false;       // the other is a process of our user, maybe in another pid namespace
   bool is_shown_ = false;      // and may see what we show of ourselves
   bool sees_the_same_ = true;  // the other is in our pid namespace, or does not say
-  bool hung_up_ = false;       // it
+  bool knows_its_user_ = true;
+  bool hung_up_ = false;  // it
   shm::Lane* our_lane_ = nullptr;
   shm::Lane* their_lane_ = nullptr;
   std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory

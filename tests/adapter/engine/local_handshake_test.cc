@@ -377,7 +377,11 @@ TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
     SCOPED_TRACE(sees);
     const bool is_seen = sees == sight_of_processes();
     auto other = meet(0);
-    other->greet(we_ask() ? kAccept : kOffer, sees);
+    const bool knows_its_user = sees != 0;
+    if (!we_ask()) other->greet(kOffer, sees);
+    if (we_ask() && knows_its_user) other->greet(kAccept, sees);
+    look();
+    if (!knows_its_user) other->greet(kHalf, sees);
     look();
     EXPECT_EQ(other->is_shown_memory(), is_seen);
     EXPECT_FALSE(other->is_hung_up_on());
