@@ -110,13 +110,14 @@ struct CallAccounts {
   // files that it has, too.
   template <class Calls>
   void measure_waits(const Calls& calls) const {
-    const TimePoint before = clock->now();
-    const TimePoint begun = clock->processor_time();
+    // Outermost, so that no wait for a processor is missed.
     const auto waited_before = clock->wait_for_processor();
+    const TimePoint begun = clock->processor_time();
+    const TimePoint before = clock->now();
     calls();
-    const auto waited = clock->wait_for_processor();
     const TimePoint now = clock->now();
     Duration duration = clock->processor_time() - begun;
+    const auto waited = clock->wait_for_processor();
     if (waited_before && waited) duration = now - before - (*waited - *waited_before);
     note(duration, true, Cause::kTheirs, now);
   }
