@@ -418,12 +418,11 @@ void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket& socket, int error) {
   peer.asked_until = TimePoint::min();
   peer.refusal = 0;
   if (error != EAGAIN) peer.questions = 0;
-  // The user was not known when the guest was admitted.
-  if (socket && peer.is_guest && guests_of(peer.user) > kMaxGuestsOfUser) {
-    socket.hang_up_later();
+  // The user was not known when the guest was admitted. connect() closes a socket that is left.
+  const bool is_one_too_many = peer.is_guest && guests_of(peer.user) > kMaxGuestsOfUser;
+  if (socket && is_one_too_many) {
     error = EDQUOT;
-  }
-  if (socket) {
+  } else if (socket) {
     auto line = LocalLine::offer(std::move(socket), board_, bell(), accounts_of(peer));
     if (line) {
       peer.asked_until = MonotonicClock::now() + kAskTimeout;

@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kBytes = sizeof(shm::ChannelMemory);
 constexpr size_t kHalfBytes = sizeof(shm::ChannelHalf);
-constexpr size_t kNarrowHalfBytes =
-    offsetof(shm::ChannelHalf, lane) + offsetof(shm::Lane, payload) + shm::kRingBytes.front();
+// The bytes that a lane uses while its ring is narrow.
+constexpr size_t kNarrowLaneBytes = offsetof(shm::Lane, payload) + shm::kRingBytes.front();
 constexpr const char* kName = "verbena-channel";
 
 // Rounds to whole pages. Returns an errno value or 0.
@@ -35,8 +35,7 @@ int populate(std::byte* begin, size_t bytes) {
 // Allocates what a lane uses while its ring is narrow, or all of the file where the kernel cannot allocate
 // the rest later. Returns an errno value or 0.
 int allocate_narrow(int file, size_t file_bytes, shm::Lane& lane) {
-  const int error =
-      populate(reinterpret_cast<std::byte*>(&lane), offsetof(shm::Lane, payload) + shm::kRingBytes.front());
+  const int error = populate(reinterpret_cast<std::byte*>(&lane), kNarrowLaneBytes);
   return error != EINVAL ? error : ::posix_fallocate(file, 0, static_cast<off_t>(file_bytes));
 }
 
@@ -119,7 +118,7 @@ Result<TheirHalf> map_half(int file) {
   TheirHalf half(memory);
   // A child's fork() would wait for the same locks.
   if (::madvise(at, kHalfBytes, MADV_DONTFORK) != 0) return fail(errno);
-  if (::mlock(at, kNarrowHalfBytes) != 0) return fail(errno);
+  if (::mlock(at, offsetof(shm::ChannelHalf, lane) + kNarrowLaneBytes) != 0) return fail(errno);
   if (!shm::is_formatted(*memory)) return fail(EPROTO);
   return half;
 }

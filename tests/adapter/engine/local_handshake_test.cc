@@ -229,6 +229,13 @@ class Handshake : public ShardTest, public testing::WithParamInterface<Asker> {
     look();
     return other;
   }
+  // A process of another user, which has offered if it is to. REQUIRES: may_be_anyone()
+  std::unique_ptr<Other> meet_another_user() {
+    auto other = meet(0);
+    if (!we_ask()) other->greet_as_another_user(kOffer);
+    look();
+    return other;
+  }
   // What came by the sockets is read.
   void look() {
     shard->exclusively([&] {
@@ -415,9 +422,7 @@ TEST_P(Handshake, WhatAProcessSendsBeforeItsLeaseEndsIsReceived) {
 // Holes that another process punches into memory keep each access to it waiting, with the shard's lock held.
 TEST_P(Handshake, SharesNoMemoryWithAnotherUserThatItCouldPunchHolesInto) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
-  auto other = meet(0);
-  if (!we_ask()) other->greet_as_another_user(kOffer);
-  look();
+  const auto other = meet_another_user();
   other->greet_as_another_user(kHalf);
   look();
   EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
@@ -444,9 +449,7 @@ TEST_P(Handshake, AHalfThatOthersCanPunchHolesIntoIsNotUsed) {
   const UniqueFd file(::memfd_create("half", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(file.get(), sizeof(shm::ChannelHalf)), 0);
   ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-  auto other = meet(0);
-  if (!we_ask()) other->greet_as_another_user(kOffer);
-  look();
+  const auto other = meet_another_user();
   other->say_half(file.get());
   look();
   EXPECT_TRUE(other->is_hung_up_on());
@@ -476,9 +479,7 @@ TEST_P(Handshake, AHalfComesOnceAndAfterAnOffer) {
 TEST_P(Handshake, WhatAnotherUserSharesIsLockedInMemory) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   const size_t before = locked_bytes();
-  auto other = meet(0);
-  if (!we_ask()) other->greet_as_another_user(kOffer);
-  look();
+  const auto other = meet_another_user();
   other->greet_as_another_user(kHalf);
   look();
   EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
@@ -489,9 +490,7 @@ TEST_P(Handshake, WhatAnotherUserSharesIsLockedInMemory) {
 TEST_P(Handshake, AnotherUsersWideHalfIsNotUsed) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   constexpr uint32_t kWideHalf = 7;
-  auto other = meet(0);
-  if (!we_ask()) other->greet_as_another_user(kOffer);
-  look();
+  const auto other = meet_another_user();
   other->greet_as_another_user(kWideHalf);
   look();
   EXPECT_TRUE(other->is_hung_up_on());
