@@ -56,7 +56,7 @@ long receive(int socket, msghdr& header, int flags) {
   }
 }
 
-void read_control(msghdr& header, ForeignMessage& message) {
+void read_control(msghdr& header, ForeignMessage& message, uid_t user) {
   for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
     if (at->cmsg_level != SOL_SOCKET) continue;
     if (at->cmsg_type == SCM_CREDENTIALS && at->cmsg_len == CMSG_LEN(sizeof(ucred))) {
@@ -66,7 +66,7 @@ void read_control(msghdr& header, ForeignMessage& message) {
     } else if (at->cmsg_type == SCM_RIGHTS && at->cmsg_len == CMSG_LEN(sizeof(int))) {
       int file;
       std::memcpy(&file, CMSG_DATA(at), sizeof file);
-      message.file = ForeignFd(UniqueFd(file));
+      message.file = ForeignFd(UniqueFd(file), user);
     }
   }
 }
@@ -103,7 +103,7 @@ Result<ForeignMessage> ForeignSocket::look(Bytes buffer, Room room) const {
   message.bytes = static_cast<size_t>(bytes);
   message.is_longer = (header.msg_flags & MSG_TRUNC) != 0;
   message.has_more_files = (header.msg_flags & MSG_CTRUNC) != 0;
-  read_control(header, message);
+  read_control(header, message, room.user);
   return message;
 }
 

@@ -41,28 +41,31 @@ size_t discarding();
 size_t discarding(uid_t user);
 
 // Owns a descriptor that came from another process and may refer to any kind of file. Closing it may block,
-// so the destructor passes it to discard(). Only use calls that block for no kind of file: fcntl(F_GET_SEALS)
-// before fstat(2), which may ask a file server; getsockopt(SO_DOMAIN) before any other socket call.
+// so the destructor passes it to discard(), for the user it came from. Only use calls that block for no kind
+// of file: fcntl(F_GET_SEALS) before fstat(2), which may ask a file server; getsockopt(SO_DOMAIN) before any
+// other socket call.
 class ForeignFd {
  public:
   ForeignFd() = default;
-  explicit ForeignFd(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit ForeignFd(UniqueFd fd, uid_t user = kUnknownUser) : fd_(std::move(fd)), user_(user) {}
   ForeignFd(ForeignFd&&) = default;
   ForeignFd& operator=(ForeignFd&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(user_, other.user_);
     return *this;
   }
-  ~ForeignFd() { discard(std::move(fd_)); }
+  ~ForeignFd() { discard(std::move(fd_), user_); }
 
   int get() const { return fd_.get(); }
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
   // Releases the descriptor to the caller. REQUIRES: the caller knows that close() of this file does not
-  // block, as for a memfd
+  // block. Closing a memfd can wait, too, if a process of another user has locked it (fcntl(2), F_SETLK)
   UniqueFd take_known() { return std::move(fd_); }
 
  private:
   UniqueFd fd_;
+  uid_t user_ = kUnknownUser;
 };
 
 // A message in a socket's receive queue, as ForeignSocket::look() sees it.
@@ -89,8 +92,9 @@ class ForeignSocket {
  public:
   // The ancillary data that the caller accepts with a message.
   struct Room {
-    bool sender = false;  // credentials; needs SO_PASSCRED on the socket
-    bool file = false;    // one descriptor
+    bool sender = false;        // credentials; needs SO_PASSCRED on the socket
+    bool file = false;          // one descriptor
+    uid_t user = kUnknownUser;  // of the peer: what it sends is discarded in its name
   };
 
   ForeignSocket() = default;

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/sealed_file.h"
@@ -86,6 +87,20 @@ template <class Half>
 HalfMapping<Half>::~HalfMapping() {
   if (half_ != nullptr) ::munmap(const_cast<shm::ChannelHalf*>(half_), kHalfBytes);
 }
+
+// vmsplice(2) refers to the page and copies nothing.
+template <class Half>
+Result<void> HalfMapping<Half>::pin() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return fail(errno);
+  UniqueFd reading(ends[0]);
+  const UniqueFd writing(ends[1]);
+  ::fcntl(writing.get(), F_SETPIPE_SZ, 1);  // one page, of the many that a user's pipes may have together
+  const iovec byte{const_cast<shm::ChannelHalf*>(half_), 1};
+  if (::vmsplice(writing.get(), &byte, 1, SPLICE_F_NONBLOCK) != 1) return fail(errno);
+  pin_ = std::move(reading);
+  return {};
+}
 template class HalfMapping<shm::ChannelHalf>;
 template class HalfMapping<const shm::ChannelHalf>;
 
@@ -100,6 +115,7 @@ Result<std::pair<OwnHalf, UniqueFd>> make_half() {
   shm::format(*memory);
   if (const auto sealed = seal_to_its_mappings(file->get()); !sealed) return tl::unexpected(sealed.error());
   if (!is_sealed_half(file->get())) return fail(EOPNOTSUPP);
+  if (const auto pinned = half.pin(); !pinned) return tl::unexpected(pinned.error());
   return std::pair(std::move(half), std::move(*file));
 }
 
@@ -109,7 +125,8 @@ bool is_sealed_half(int file) {
 
 // Nobody can punch holes into a file with these seals, so no access waits for that. Its maker can still make
 // mmap(), munmap() and the first access to a page wait: by many mappings, and by asking the kernel to page
-// it out. A page that is locked here stays.
+// it out. A page that is locked here stays. It is pinned afterwards, so that the wait for a page that is not
+// there yet counts as its maker's.
 Result<TheirHalf> map_half(int file) {
   if (!is_sealed_half(file)) return fail(EPROTO);
   void* const at = ::mmap(nullptr, kHalfBytes, PROT_READ, MAP_SHARED, file, 0);
@@ -119,6 +136,7 @@ Result<TheirHalf> map_half(int file) {
   // A child's fork() would wait for the same locks.
   if (::madvise(at, kHalfBytes, MADV_DONTFORK) != 0) return fail(errno);
   if (::mlock(at, offsetof(shm::ChannelHalf, lane) + kNarrowLaneBytes) != 0) return fail(errno);
+  if (const auto pinned = half.pin(); !pinned) return tl::unexpected(pinned.error());
   if (!shm::is_formatted(*memory)) return fail(EPROTO);
   return half;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "adapter/shm/layout.h"
+#include "base/own_fd.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -43,33 +44,45 @@ class ChannelMapping {
 //
 // The maker seals the file before anybody else has it. A seal that is added later would wait for the file's
 // lock, which another process with the file can hold for as long as it likes.
+//
+// One page is pinned for as long as the mapping lives. Any process that can read the file can have the kernel
+// gather its pages into a large one (MADV_COLLAPSE). Meanwhile each access waits, for seconds if the file is
+// mapped a million times. Before it locks a page, the kernel looks for pinned ones, and gives up if there is
+// one.
 template <class Half>
 class HalfMapping {
  public:
   explicit HalfMapping(Half* half) : half_(half) {}
-  HalfMapping(HalfMapping&& other) noexcept : half_(std::exchange(other.half_, nullptr)) {}
+  HalfMapping(HalfMapping&& other) noexcept
+      : pin_(std::move(other.pin_)), half_(std::exchange(other.half_, nullptr)) {}
   HalfMapping& operator=(HalfMapping&& other) noexcept {
+    std::swap(pin_, other.pin_);
     std::swap(half_, other.half_);
     return *this;
   }
   ~HalfMapping();
 
+  // Pins the first page, which takes a descriptor. Errors: EMFILE, ENFILE, EPERM or ENOSYS.
+  Result<void> pin();
+
   auto& lane() const { return half_->lane; }
 
  private:
+  OwnFd pin_;  // a pipe that has the page
   Half* half_;
 };
 using OwnHalf = HalfMapping<shm::ChannelHalf>;
 using TheirHalf = HalfMapping<const shm::ChannelHalf>;
 
 // New memory, formatted and sealed. The file is for the other process and may be closed afterwards. Errors:
-// EOPNOTSUPP before Linux 5.1, which cannot forbid holes; others of the kernel, ENOMEM or EMFILE.
+// EOPNOTSUPP before Linux 5.1, which cannot forbid holes; those of HalfMapping::pin(); others of the kernel,
+// ENOMEM or EMFILE.
 Result<std::pair<OwnHalf, UniqueFd>> make_half();
 // Maps the half of another process, and locks what is used of it in memory (mlock(2)): its maker could have a
 // page swapped out that its control group does not let in again, and an access would never return. The
 // mapping is not inherited by a child. EPROTO: it is no half of a channel, has another layout, or processes
-// other than its maker can change it. Errors of mlock(2): ENOMEM, EPERM, EAGAIN. Waits for locks that the
-// other process can hold.
+// other than its maker can change it. Errors of mlock(2), ENOMEM, EPERM or EAGAIN, and of
+// HalfMapping::pin(). Waits for locks that the other process can hold.
 Result<TheirHalf> map_half(int file);
 bool is_sealed_half(int file);
 

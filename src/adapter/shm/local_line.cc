@@ -149,6 +149,7 @@ LocalLine::~LocalLine() {
     their_half_.reset();
     our_half_.reset();
   });
+  drop_offer();
   entry_.leave();
   is_foreign() ? socket_.hang_up_later(accounts_.user_id) : socket_.hang_up();
 }
@@ -275,7 +276,8 @@ void LocalLine::read_messages() {
   std::array<std::byte, sizeof(Presentation)> buffer;
   bool is_ring = false;
   for (int i = 0; i < kMaxAtOnce && state_ != State::kLost && !is_ring; ++i) {
-    auto message = socket_.look(buffer, {.sender = awaits_presentation_, .file = may_bring_file()});
+    auto message = socket_.look(
+        buffer, {.sender = awaits_presentation_, .file = may_bring_file(), .user = accounts_.user_id});
     if (!message && message.error().code == EAGAIN) return;
     hung_up_ = message.has_value() && message->bytes == 0;
     const bool is_sound = message && !hung_up_ && !message->is_longer && !message->has_more_files;
@@ -365,26 +367,28 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   std::memcpy(&said, bytes.data(), sizeof said);
   if (said.magic != shm::kChannelMagic || said.version != shm::kLayoutVersion) return false;
   if (!may_come_with(said.type, message.file.get())) return false;
-  UniqueFd file = message.file.take_known();
   if (is_greeting(said.type)) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
     sees_the_same_ = sees_the_same(bytes);
     knows_its_user_ = knows_its_user(bytes);
     is_ours_ = is_ours_ && knows_its_user_ && said.type != HandshakeType::kHalf;
-    is_shown_ = is_ours_ && sees_the_same_ && is_in_our_pid_namespace(message.sender->pid);
+    is_shown_ = is_ours_ && sees_the_same_ && message.sender && is_in_our_pid_namespace(message.sender->pid);
   }
+  // Another user's file stays with the message, whose destructor discards it.
+  UniqueFd ours = is_ours_ ? message.file.take_known() : UniqueFd();
+  const int file = ours ? ours.get() : message.file.get();
   switch (said.type) {
     case HandshakeType::kOffer:
-      return state_ == State::kAwaiting && take_offer(file.get());
+      return state_ == State::kAwaiting && take_offer(file);
     case HandshakeType::kAccept:
       return state_ == State::kOffered && offered_ && is_ours_ && take_acceptance();
     case HandshakeType::kHalf:
-      return state_ == State::kOffered && take_half(file.get());
+      return state_ == State::kOffered && take_half(file);
     case HandshakeType::kPresent:
-      return take_presentation(bytes, message.sender, std::move(file));
+      return take_presentation(bytes, message.sender, std::move(ours));
     case HandshakeType::kBell:
-      return take_bell(std::move(file));
+      return take_bell(std::move(ours));
     case HandshakeType::kAskForGroup:
       return hear_of_group(bytes, true);
     case HandshakeType::kDeclineGroup:
@@ -461,11 +465,20 @@ bool LocalLine::offer_half() {
   state_ = State::kOffered;
   const Greeting message = greeting(HandshakeType::kHalf, board_);
   const int file = made->second.get();
-  return send(std::as_bytes(std::span(&message, 1)), {&file, 1});
+  const bool sent = send(std::as_bytes(std::span(&message, 1)), {&file, 1});
+  discard(std::move(made->second), accounts_.user_id);
+  return sent;
+}
+
+// close(2) of a file waits if any process that has it has locked it (fcntl(2), F_SETLK), and somebody reads
+// /proc/locks.
+void LocalLine::drop_offer() {
+  if (is_foreign()) discard(offered_.take(), accounts_.user_id);
+  offered_.reset();
 }
 
 bool LocalLine::take_half(int file) {
-  offered_.reset();
+  drop_offer();
   Result<TheirHalf> theirs = fail(EPROTO);
   measure_waits([&] { theirs = map_half(file); });
   if (!theirs) {
@@ -483,7 +496,7 @@ bool LocalLine::take_half(int file) {
 bool LocalLine::take_acceptance() {
   if (!offered_.is_ours()) return false;
   auto mapping = ChannelMapping::map(offered_.get());
-  offered_.reset();
+  drop_offer();
   if (!mapping) return false;
   use(std::move(*mapping), kMakersLane, kOthersLane);
   open();

@@ -141,6 +141,7 @@ class LocalLine {
   void expect_no_presentation();
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
   void use(TheirHalf theirs);
+  void drop_offer();
   // Makes calls on halves, whose time counts even where they only wait.
   template <class Calls>
   void measure_waits(const Calls& calls) const {

@@ -27,6 +27,9 @@ constexpr Duration kStartInterval = std::chrono::milliseconds(500);
 // How long a listener that is found by an agent's abstract name may have no room for a connection. A socket
 // file shows that its listener is an agent; the abstract name does not.
 constexpr Duration kBusyPatience = std::chrono::milliseconds(500);
+// How long an abstract name is left alone at which a stranger listens. connect(2) wakes all watches of its
+// listener, which may take a second (epoll(7)).
+constexpr Duration kStrangerPause = std::chrono::seconds(5);
 
 // Whether the error means that nobody listens there, or nobody to be trusted.
 bool is_absence(int error) {
@@ -284,12 +287,16 @@ Result<AgentConnection> NamespaceDialer::open() {
 // Anybody can take an abstract name, answer nobody, and have no room for a connection. So a listener that
 // does not prove to be an agent is ignored: at once if untrusted, after a while if busy.
 Result<AgentConnection> NamespaceDialer::open_by_name(uid_t owner) {
+  const size_t name = owner == 0 ? 0 : 1;
+  if (stranger_until_[name] != TimePoint{} && MonotonicClock::now() < stranger_until_[name])
+    return fail(EPERM);
   auto connection = connect_to(AgentAddress(owner), {.owner = owner, .is_file = false});
   const int error = connection ? 0 : connection.error().code;
   if (error == EPERM && !std::exchange(told_of_stranger_, true)) {
     log_warning("the abstract name of the agent of user {} is taken by another user: not trusted", owner);
   }
-  TimePoint& since = busy_since_[owner == 0 ? 0 : 1];
+  if (error == EPERM) stranger_until_[name] = MonotonicClock::now() + kStrangerPause;
+  TimePoint& since = busy_since_[name];
   if (error != EAGAIN) {
     since = {};
     return connection;

@@ -175,9 +175,10 @@ class NamespaceDialer final : public AgentDialer {
 
   bool missed_program_ = false;  // the error that no program was found has been logged
   bool told_of_stranger_ = false;
-  bool told_of_user_ = false;  // the error that a set-user-ID program starts no agent has been logged
-  TimePoint busy_since_[2]{};  // since when the listener at root's abstract name, and at that of the
-                               // process's user, has been busy
+  TimePoint stranger_until_[2]{};  // until when a stranger's listener at these names is left alone
+  bool told_of_user_ = false;      // the error that a set-user-ID program starts no agent has been logged
+  TimePoint busy_since_[2]{};      // since when the listener at root's abstract name, and at that of the
+                                   // process's user, has been busy
 };
 
 }  // namespace verbena::control

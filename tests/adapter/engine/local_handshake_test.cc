@@ -34,6 +34,7 @@
 #include "adapter/engine/support/handshake.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
+#include "base/foreign_socket.h"
 #include "base/lingering_socket.h"
 
 namespace verbena::engine {
@@ -484,6 +485,22 @@ TEST_P(Handshake, WhatAnotherUserSharesIsLockedInMemory) {
   look();
   EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
   EXPECT_GE(locked_bytes(), before + shm::kRingBytes.front());
+}
+
+// close(2) of a file waits if its maker has locked it (fcntl(2)) and somebody reads a long /proc/locks.
+TEST_P(Handshake, AThreadClosesWhatAnotherUserShares) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+  const auto other = meet_another_user();
+  test::LingeringSocket slow;
+  discard(slow.take());
+  ASSERT_TRUE(test::becomes_true([] { return test::is_discarding() && discarding() == 0; }));
+  other->greet_as_another_user(kHalf);
+  look();
+  EXPECT_THAT(by_the_port(), IsEmpty()) << "by the channel";
+  const size_t in_this_step = we_ask() ? 3 : 1;  // its half; if we offered, what we offered and our half
+  EXPECT_EQ(discarding(), in_this_step);
+  slow.cut_short();
+  EXPECT_TRUE(test::becomes_true([] { return discarding() == 0; }));
 }
 
 // An older library that would use more of its ring than is locked.

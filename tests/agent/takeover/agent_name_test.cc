@@ -181,6 +181,26 @@ TEST_F(AgentNameTest, WhoHasTakenRootsKeepsNoUserFromAnAgentOfTheirOwn) {
   }
 }
 
+// Each connect(2) wakes all watches of the stranger's socket, and there may be any number (epoll(7)).
+TEST_F(AgentNameTest, AStrangerWhoHasTakenItIsLeftAloneForAWhile) {
+  Stranger stranger(kOther, [](const Stranger::Line& line) {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const AgentAddress address(0);
+    if (::bind(socket.get(), address.address(), address.length) != 0 || ::listen(socket.get(), 100) != 0) {
+      return 97;
+    }
+    line.say();
+    line.hear();
+    int connections = 0;
+    while (UniqueFd(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC))) ++connections;
+    return connections;
+  });
+  ASSERT_TRUE(stranger.hear());
+  control::NamespaceDialer dialer;
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(dialer.open().error().code, ECONNREFUSED);
+  EXPECT_EQ(stranger.end(), 1);
+}
+
 TEST_F(AgentNameTest, ABusyAgentIsNotTakenForNone) {
   AgentProcess agent;
   ASSERT_EQ(become_client(), 0);
