@@ -48,7 +48,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                   }),
       domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
       takeover_state_(slot_table_, served_, client_sockets_.closer()),
-      cm_(loop_, options.port, *this),
+      cm_(loop_, client_sockets_.closer(), options.port, *this),
       links_(link_table_, *this),
       counters_(loop_, slot_table_, link_table_, client_sockets_.closer(), ::geteuid()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, *this),

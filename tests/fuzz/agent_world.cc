@@ -242,7 +242,7 @@ AgentWorld::AgentWorld(bool has_wire)
       slots_(wire_, 0),
       domains_(sockets_.closer(), 0, DomainTable::room_with(descriptor_limit())),
       takeover_state_(slots_, served_, sockets_.closer()),
-      cm_(loop_, 4791, *this),
+      cm_(loop_, sockets_.closer(), 4791, *this),
       links_(link_table_, *this),
       counters_(loop_, slots_, link_table_, sockets_.closer(), 0),
       lease_(loop_, wire_, slots_, counters_, domains_, *this),

@@ -103,9 +103,9 @@ class ConnectionTraces {
   static constexpr Quota::Size readers_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(1024, descriptors / 64));
   }
-  // `own`: the agent's own user. REQUIRES: the loop outlives this object
-  ConnectionTraces(EventLoop& loop, uid_t own, Quota::Size readers, OnEnd on_end)
-      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, readers) {}
+  // `own`: the agent's own user. REQUIRES: the loop and the closer outlive this object
+  ConnectionTraces(EventLoop& loop, ForeignCloser& closer, uid_t own, Quota::Size readers, OnEnd on_end)
+      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, closer, own, readers) {}
 
   // Returns a descriptor of the trace's file for a reader. EDQUOT if too many traces of the user are open.
   Result<UniqueFd> lease(const ConnectionTrace& trace);

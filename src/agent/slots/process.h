@@ -68,8 +68,11 @@ std::string describe_holder(const PortHolder& holder, const std::function<bool()
 // waits only in take() and the destructor.
 class PortHolderSearch {
  public:
-  // Returns describe_holder() of the port's first holder, or an empty string if there is none.
-  using Search = std::function<std::string(uint16_t port, const std::function<bool()>& may_go_on)>;
+  struct Found {
+    std::string holder;  // describe_holder() of the port's first holder, or empty if there is none
+    bool all_ours;       // there are holders, and all belong to this process's user
+  };
+  using Search = std::function<Found(uint16_t port, const std::function<bool()>& may_go_on)>;
   // The destructor cancels a running search, and waits for its thread.
   explicit PortHolderSearch(Search search = look) : search_(std::move(search)) {}
 
@@ -77,16 +80,16 @@ class PortHolderSearch {
   void begin(uint16_t port);
   // Returns the result of a search that has ended since the last call, or nullopt if there is none. Waits up
   // to `patience` for a running search.
-  std::optional<std::string> take(Duration patience);
+  std::optional<Found> take(Duration patience);
 
-  static std::string look(uint16_t port, const std::function<bool()>& may_go_on);
+  static Found look(uint16_t port, const std::function<bool()>& may_go_on);
 
  private:
   const Search search_;
   std::mutex mutex_;
   std::condition_variable is_done_;
-  bool goes_on_ = false;              // under the mutex
-  std::optional<std::string> found_;  // under the mutex
+  bool goes_on_ = false;        // under the mutex
+  std::optional<Found> found_;  // under the mutex
   std::jthread thread_;
 };
 

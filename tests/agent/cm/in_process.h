@@ -190,7 +190,7 @@ class CmInProcess : public ::testing::Test {
   EventLoop loop_{Duration::zero()};
   ForeignCloser closer_;
   AgentHost agent_;
-  CmService service_{loop_, 4791, agent_};
+  CmService service_{loop_, closer_, 4791, agent_};
 };
 
 }  // namespace verbena::agent

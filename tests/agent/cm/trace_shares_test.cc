@@ -34,8 +34,9 @@ class ConnectionTraceShares : public ::testing::Test {
   }
 
   EventLoop loop_;
+  ForeignCloser closer_;
   static constexpr Quota::Size kReaders = ConnectionTraces::readers_with(65536);
-  ConnectionTraces traces_{loop_, kOwn, kReaders, {}};
+  ConnectionTraces traces_{loop_, closer_, kOwn, kReaders, {}};
 };
 
 TEST_F(ConnectionTraceShares, AFewEventsCostAPage) {
