@@ -318,6 +318,7 @@ void AgentWorld::slot_changed(uint32_t slot) {
 }
 
 void AgentWorld::lease_ending(const LeasedSlot& slot, bool in_order) {
+  takeover_state_.lease_ending(slot.index);
   kept_traces_.keep(slot, in_order, MonotonicClock::now());
 }
 
@@ -335,7 +336,7 @@ void AgentWorld::end(uint64_t session) {
 
 void AgentWorld::links_changed(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
-  takeover_state_.put_links(links_.file());
+  takeover_state_.put_links(link_table_.snapshot());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
   requests_.mads.links_changed(links_.links());
   counters_.collect();
