@@ -182,6 +182,15 @@ void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
   if (fd) enqueue(threads_of(user).closing, {std::move(fd), std::move(share)});
 }
 
+std::shared_ptr<const UniqueFd> ForeignCloser::share(uid_t user, UniqueFd fd, QuotaShare share) {
+  if (!fd) return nullptr;
+  const auto close_last = [this, user, share = std::move(share)](UniqueFd* last) {
+    const std::unique_ptr<UniqueFd> owned(last);
+    close(user, std::move(*owned), share ? share : count(user));
+  };
+  return {new UniqueFd(std::move(fd)), close_last};
+}
+
 void ForeignCloser::work_and_close(uid_t user, UniqueFd file, QuotaShare share, FileWork work, Task then) {
   enqueue(
       threads_of(user).closing,

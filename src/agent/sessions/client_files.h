@@ -76,6 +76,10 @@ class ForeignCloser {
   QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
   // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
   void close(uid_t user, UniqueFd fd, QuotaShare share);
+  // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. It is closed like
+  // close() after its last owner. It counts in `share` until then, or from then on if that is empty.
+  // REQUIRES: this object outlives the owners
+  std::shared_ptr<const UniqueFd> share(uid_t user, UniqueFd fd, QuotaShare share = {});
   // Work with a file. Runs on the user's thread, and uses nothing of the agent's. Left undone if there is no
   // memory for it.
   using FileWork = std::function<void(int file)>;

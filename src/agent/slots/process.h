@@ -35,7 +35,9 @@ UniqueFd watch_peer(int socket, pid_t pid);
 // A pidfd with several owners. Unlike a pid, a pidfd identifies its process in every pid namespace. So an
 // agent in one container of a pod can take over pidfds from an agent in another.
 using SharedProcess = std::shared_ptr<const UniqueFd>;
-// Makes a pidfd one that several owners can share. Returns a null pointer if `pidfd` is empty.
+// Makes a pidfd one that several owners can share. Returns a null pointer if `pidfd` is empty. Its last owner
+// closes it, and may wait: all pidfds of a process have the locks that anybody sets on one. The agent has
+// ForeignCloser::share() instead.
 SharedProcess share_process(UniqueFd pidfd);
 // Returns whether the process has ended. REQUIRES: `pidfd` is a pidfd
 bool has_ended(int pidfd);
