@@ -163,10 +163,12 @@ void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
     added->bytes = copied->bytes;
     added->file = std::move(copied->file);
   };
-  const auto begun = closer_.work_with(added->uid, file, copy, [this, added] {
+  if (!copies_->allows(added->uid)) return log_debug("a trace of process {} is lost: too many", added->pid);
+  const auto then = [this, added, share = take_share(copies_, added->uid)] {
     forget_quiet(added->ended);
     if (added->file) add(std::move(*added));
-  });
+  };
+  const auto begun = closer_.work_with(added->uid, file, copy, then);
   if (!begun) log_debug("a trace of process {} is lost: errno {}", added->pid, begun.error().code);
 }
 
