@@ -24,6 +24,7 @@
 #include <verbena/cm/lease.hpp>
 #include <verbena/cm/receive_pool.hpp>
 #include <verbena/cm/receive_shares.hpp>
+#include <verbena/cm/route_search.hpp>
 #include <verbena/result.hpp>
 
 namespace verbena {
@@ -109,18 +110,36 @@ class connection_state final : public cm_handler {
                           milliseconds(options_.deadline)) != 0)
       fail(error("resolve an address", errno));
   }
-  // Accepts a connection request. Calls `on_open` at the end of the handshake, or at its failure.
+  // Accepts a connection request when its sender can be reached. Calls `on_open` at the end of the handshake,
+  // or at its failure.
   void accept(rdma_cm_id* request, const cm_event& event, std::function<void(connection_state&)> on_open) {
     id_ = cm_identifier(request, *this);
     on_open_ = std::move(on_open);
     begin_opening();
     meet(event);
-    if (!prepare()) return;
-    const auto words = own_hello().encoded();
-    rdma_conn_param parameters = parameters_with(words);
-    if (rdma_accept(id_.get(), &parameters) != 0) fail(error("accept a connection", errno));
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    int mask = 0;
+    // If this fails, rdma_accept() fails for the same reason.
+    if (find_route_search() == nullptr || rdma_init_qp_attr(id_.get(), &attributes, &mask) != 0)
+      return answer();
+    route_.start(io_, id_->verbs, attributes.ah_attr, [this](bool is_known) {
+      if (!is_opening()) return;
+      add_reference();
+      if (is_known) {
+        answer();
+      } else {
+        refuse("the peer's hardware address is unknown");
+      }
+      drop_reference();
+    });
   }
 
+  // Ends the handshake. Returns false.
+  bool refuse(const char* why) {
+    rdma_reject(id_.get(), nullptr, 0);
+    return fail(error("accept a connection", ECONNREFUSED, {}, why)), false;
+  }
   bool is_opening() const { return phase_ == phase::opening; }
   bool is_open() const { return phase_ == phase::open; }
   const std::optional<error>& failure() const { return failure_; }
@@ -333,6 +352,13 @@ class connection_state final : public cm_handler {
     rdma_conn_param parameters = parameters_with(words);
     if (rdma_connect(id_.get(), &parameters) != 0) fail(error("connect", errno));
   }
+  // Accepts the request whose identifier this has.
+  void answer() {
+    if (!prepare()) return;
+    const auto words = own_hello().encoded();
+    rdma_conn_param parameters = parameters_with(words);
+    if (rdma_accept(id_.get(), &parameters) != 0) fail(error("accept a connection", errno));
+  }
   // Makes the queue pair and posts the receives. Returns false if that fails.
   bool prepare() try {
     adapter_ = &service().adapter_of(id_->verbs);
@@ -369,10 +395,6 @@ class connection_state final : public cm_handler {
     if (!pool.join(share_, slot_count())) return refuse("connection_options::max_sharers are there");
     pool_ = &pool;
     return true;
-  }
-  bool refuse(const char* why) {
-    rdma_reject(id_.get(), nullptr, 0);
-    return fail(error("accept a connection", ECONNREFUSED, {}, why)), false;
   }
   void post_own_receives() {
     for (std::uint32_t i = 0; i < slot_count(); ++i)
@@ -532,6 +554,7 @@ class connection_state final : public cm_handler {
   std::optional<error> failure_;
   std::function<void(connection_state&)> on_open_;
   timer deadline_;
+  route_search route_;  // to the sender of a request
   bool is_shaking_hands_ = false;
   std::size_t references_ = 0;
 
