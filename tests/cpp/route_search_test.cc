@@ -115,6 +115,21 @@ TEST_F(SilentClients, AreRefusedAfterASecond) {
   EXPECT_TRUE(accepted_.empty());
 }
 
+TEST_F(SilentClients, AreRefusedForFurtherOnes) {
+  listener few(io_, "[::]:0", {.max_handshakes = 2});
+  std::vector<int> outcomes(3, kNone);
+  for (int& each : outcomes) {
+    const int before = searches;
+    connect_by("[::1]", few, each);
+    until([&] { return searches != before; });
+  }
+  until([&] { return outcomes[0] != kNone; });
+  EXPECT_EQ(outcomes[0], ECONNREFUSED);
+  is_silent = false;
+  while_time_passes([&] { return outcomes[1] != kNone && outcomes[2] != kNone; });
+  EXPECT_EQ(outcomes, (std::vector<int>{ECONNREFUSED, 0, 0}));
+}
+
 // A server, to which a client has sent a datagram.
 class SilentSenders : public SilentPeers {
  protected:

@@ -38,6 +38,9 @@ struct connection_options {
   std::uint32_t shared_receives = 0;
   std::uint32_t max_sharers = 10'000;           // connections that share a queue; further ones are refused
   duration deadline = std::chrono::seconds(5);  // for connecting
+  // Connections that a listener is accepting at a time. The oldest is refused for a further one. More than
+  // wait for the loop at once, which are 1024, so that only peers which do not answer are refused.
+  std::uint32_t max_handshakes = 4096;
 };
 
 namespace detail {
@@ -159,6 +162,7 @@ class connection_state final : public cm_handler {
         if (!on_open_) meet(event);
         return opened();
       case RDMA_CM_EVENT_DISCONNECTED:
+        if (is_opening()) return fail(error("connect", ECONNRESET, {}, "the peer has disconnected"));
         return disconnect();
       case RDMA_CM_EVENT_TIMEWAIT_EXIT:
         return;
