@@ -163,6 +163,9 @@ class connection {
     if (state_) state_->disconnect();
   }
 
+  // Returns bytes that identify the host of the peer: all connections to it have the same.
+  std::string peer_host() const { return state_->peer_host(); }
+
   // ---- messages
 
   // Returns a buffer of registered memory, to fill and send. Its bytes have any values.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -179,6 +180,18 @@ class connection_state final : public cm_handler {
   buffer_pool& buffers() { return adapter_->buffers(); }
   const pd& domain() const { return adapter_->domain(); }
   std::uint32_t peer_message_size() const { return credits_.peer().message_size; }
+  // The address that packets to the peer go to, as bytes: the LID and, if there is one, the GID. Peers may
+  // make up other addresses.
+  std::string peer_host() const {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr unused{};
+    if (!has_queue_pair() || ibv_query_qp(id_->qp, &attributes, IBV_QP_AV, &unused) != 0) return {};
+    const ibv_ah_attr& there = attributes.ah_attr;
+    std::string bytes(reinterpret_cast<const char*>(&there.dlid), sizeof there.dlid);
+    if (there.is_global != 0)
+      bytes.append(reinterpret_cast<const char*>(there.grh.dgid.raw), sizeof there.grh.dgid.raw);
+    return bytes;
+  }
 
   // Returns an operation to fill in. submit() begins it as soon as there is room; fail_now() ends it.
   operation& make_operation(const char* tried) {
