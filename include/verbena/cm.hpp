@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -161,6 +162,9 @@ class connection {
   ~connection() {
     if (state_) state_->disconnect();
   }
+
+  // Returns bytes that identify the host of the peer: all connections to it have the same.
+  std::string peer_host() const { return state_->peer_host(); }
 
   // ---- messages
 
@@ -376,10 +380,14 @@ class listener {
 
     void on_event(const detail::cm_event& event) override {
       if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
+      if (!handshakes.empty() && handshakes.size() >= options.max_handshakes)
+        handshakes.front()->refuse("connection_options::max_handshakes are under way");
       auto* const state = new detail::connection_state(io, options);
       const detail::state_handle kept(*state);
-      state->accept(event.id, event, [this, there = is_there](detail::connection_state& opened) {
+      const auto added = handshakes.insert(handshakes.end(), state);
+      state->accept(event.id, event, [this, added, there = is_there](detail::connection_state& opened) {
         if (!*there) return opened.disconnect();
+        handshakes.erase(added);
         if (!opened.is_open()) return;
         ready.emplace_back(detail::state_handle(opened));
         if (!accepting.empty()) io.wake(accepting.front());
@@ -389,6 +397,7 @@ class listener {
     loop& io;
     const connection_options options;
     detail::cm_identifier id;
+    std::list<detail::connection_state*> handshakes;  // the oldest first
     std::deque<connection> ready;
     detail::list<detail::waiter> accepting;
     std::shared_ptr<bool> is_there = std::make_shared<bool>(true);  // handshakes may outlive the listener

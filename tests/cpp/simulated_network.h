@@ -168,6 +168,7 @@ class SimulatedEnd : public std::enable_shared_from_this<SimulatedEnd> {
     world_.counts.max_bytes_of_an_end = std::max(world_.counts.max_bytes_of_an_end, bytes_);
   }
   SimulatedWorld& world() { return world_; }
+  std::string peer_host;  // of the server
   detail::list<detail::waiter> receiving, draining;
 
  private:
@@ -341,6 +342,7 @@ class SimulatedConnection {
 
   buffer make_buffer(std::size_t size) { return SimulatedBlock::make(end_, size, false); }
   std::size_t max_message_size() const { return SimulatedEnd::kMessageSize; }
+  const std::string& peer_host() const { return end_->peer_host; }
   SimulatedPending<void> send(buffer message) {
     auto one = std::make_shared<SimulatedRequest>();
     one->is_send = true;
@@ -399,7 +401,8 @@ class SimulatedListener {
   detail::list<detail::waiter> accepting_;
 };
 
-// The processes of the clients, by the address that they connect to: kill() ends their connections.
+// The processes of the clients, each on a host of its own, by the address that they connect to: kill() ends
+// their connections.
 class SimulatedProcesses {
  public:
   explicit SimulatedProcesses(loop&) {}
@@ -438,6 +441,7 @@ struct SimulatedNetwork {
       co_await io.sleep(leg());
       throw exception(error("connect", ECONNREFUSED, where));
     }
+    there->peer_host = where;
     own->meet(there);
     there->meet(own);
     const duration back = leg();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include <verbena/cm/lease.hpp>
 #include <verbena/cm/receive_pool.hpp>
 #include <verbena/cm/receive_shares.hpp>
+#include <verbena/cm/route_search.hpp>
 #include <verbena/result.hpp>
 
 namespace verbena {
@@ -37,6 +39,9 @@ struct connection_options {
   std::uint32_t shared_receives = 0;
   std::uint32_t max_sharers = 10'000;           // connections that share a queue; further ones are refused
   duration deadline = std::chrono::seconds(5);  // for connecting
+  // Connections that a listener is accepting at a time. The oldest is refused for a further one. More than
+  // wait for the loop at once, which are 1024, so that only peers which do not answer are refused.
+  std::uint32_t max_handshakes = 4096;
 };
 
 namespace detail {
@@ -109,18 +114,36 @@ class connection_state final : public cm_handler {
                           milliseconds(options_.deadline)) != 0)
       fail(error("resolve an address", errno));
   }
-  // Accepts a connection request. Calls `on_open` at the end of the handshake, or at its failure.
+  // Accepts a connection request when its sender can be reached. Calls `on_open` at the end of the handshake,
+  // or at its failure.
   void accept(rdma_cm_id* request, const cm_event& event, std::function<void(connection_state&)> on_open) {
     id_ = cm_identifier(request, *this);
     on_open_ = std::move(on_open);
     begin_opening();
     meet(event);
-    if (!prepare()) return;
-    const auto words = own_hello().encoded();
-    rdma_conn_param parameters = parameters_with(words);
-    if (rdma_accept(id_.get(), &parameters) != 0) fail(error("accept a connection", errno));
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    int mask = 0;
+    // If this fails, rdma_accept() fails for the same reason.
+    if (find_route_search() == nullptr || rdma_init_qp_attr(id_.get(), &attributes, &mask) != 0)
+      return answer();
+    route_.start(io_, id_->verbs, attributes.ah_attr, [this](bool is_known) {
+      if (!is_opening()) return;
+      add_reference();
+      if (is_known) {
+        answer();
+      } else {
+        refuse("the peer's hardware address is unknown");
+      }
+      drop_reference();
+    });
   }
 
+  // Ends the handshake. Returns false.
+  bool refuse(const char* why) {
+    rdma_reject(id_.get(), nullptr, 0);
+    return fail(error("accept a connection", ECONNREFUSED, {}, why)), false;
+  }
   bool is_opening() const { return phase_ == phase::opening; }
   bool is_open() const { return phase_ == phase::open; }
   const std::optional<error>& failure() const { return failure_; }
@@ -140,6 +163,7 @@ class connection_state final : public cm_handler {
         if (!on_open_) meet(event);
         return opened();
       case RDMA_CM_EVENT_DISCONNECTED:
+        if (is_opening()) return fail(error("connect", ECONNRESET, {}, "the peer has disconnected"));
         return disconnect();
       case RDMA_CM_EVENT_TIMEWAIT_EXIT:
         return;
@@ -156,6 +180,18 @@ class connection_state final : public cm_handler {
   buffer_pool& buffers() { return adapter_->buffers(); }
   const pd& domain() const { return adapter_->domain(); }
   std::uint32_t peer_message_size() const { return credits_.peer().message_size; }
+  // The address that packets to the peer go to, as bytes: the LID and, if there is one, the GID. Peers may
+  // make up other addresses.
+  std::string peer_host() const {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr unused{};
+    if (!has_queue_pair() || ibv_query_qp(id_->qp, &attributes, IBV_QP_AV, &unused) != 0) return {};
+    const ibv_ah_attr& there = attributes.ah_attr;
+    std::string bytes(reinterpret_cast<const char*>(&there.dlid), sizeof there.dlid);
+    if (there.is_global != 0)
+      bytes.append(reinterpret_cast<const char*>(there.grh.dgid.raw), sizeof there.grh.dgid.raw);
+    return bytes;
+  }
 
   // Returns an operation to fill in. submit() begins it as soon as there is room; fail_now() ends it.
   operation& make_operation(const char* tried) {
@@ -333,6 +369,13 @@ class connection_state final : public cm_handler {
     rdma_conn_param parameters = parameters_with(words);
     if (rdma_connect(id_.get(), &parameters) != 0) fail(error("connect", errno));
   }
+  // Accepts the request whose identifier this has.
+  void answer() {
+    if (!prepare()) return;
+    const auto words = own_hello().encoded();
+    rdma_conn_param parameters = parameters_with(words);
+    if (rdma_accept(id_.get(), &parameters) != 0) fail(error("accept a connection", errno));
+  }
   // Makes the queue pair and posts the receives. Returns false if that fails.
   bool prepare() try {
     adapter_ = &service().adapter_of(id_->verbs);
@@ -369,10 +412,6 @@ class connection_state final : public cm_handler {
     if (!pool.join(share_, slot_count())) return refuse("connection_options::max_sharers are there");
     pool_ = &pool;
     return true;
-  }
-  bool refuse(const char* why) {
-    rdma_reject(id_.get(), nullptr, 0);
-    return fail(error("accept a connection", ECONNREFUSED, {}, why)), false;
   }
   void post_own_receives() {
     for (std::uint32_t i = 0; i < slot_count(); ++i)
@@ -532,6 +571,7 @@ class connection_state final : public cm_handler {
   std::optional<error> failure_;
   std::function<void(connection_state&)> on_open_;
   timer deadline_;
+  route_search route_;  // to the sender of a request
   bool is_shaking_hands_ = false;
   std::size_t references_ = 0;
 

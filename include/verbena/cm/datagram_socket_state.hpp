@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,21 +22,27 @@
 #include <verbena/async/timer.hpp>
 #include <verbena/cm/datagram_state.hpp>
 #include <verbena/cm/identifier.hpp>
+#include <verbena/cm/lease.hpp>
+#include <verbena/cm/route_search.hpp>
 #include <verbena/result.hpp>
 #include <verbena/verbs/work.hpp>
 
 namespace verbena::detail {
 
 // A host that datagrams come from or go to. Its address handle is made when the first datagram is sent there:
-// making one may look for a neighbour, which takes a second if the address is made up.
+// senders may make up their addresses.
 class datagram_host {
  public:
   datagram_host(const pd& domain, const ibv_ah_attr& attributes) : domain_(domain), attributes_(attributes) {}
-  // Throws exception if the host cannot be reached.
+  bool has_handle() const { return handle_.has_value(); }
+  // Throws exception if the host cannot be reached, or not yet: EHOSTUNREACH.
   const address_handle& handle() {
-    if (!handle_) handle_ = std::move(domain_.make_address(attributes_)).value();
-    return *handle_;
+    if (handle_) return *handle_;
+    if (!search_route(domain_.get()->context, attributes_))
+      throw exception(error("send a datagram", EHOSTUNREACH, {}, "the host's hardware address is unknown"));
+    return handle_.emplace(std::move(domain_.make_address(attributes_)).value());
   }
+  const ibv_ah_attr& attributes() const { return attributes_; }
 
  private:
   const pd& domain_;
@@ -148,6 +155,21 @@ class datagram_socket_state final : public datagram_state {
                                              options_.deadline);
   }
   ibv_context* device() const { return pair_->get()->context; }
+  // Sends when the host can be reached. Drops the datagram if that takes more than about a second, or if too
+  // many wait for that. REQUIRES: has_room() && !has_ended()
+  void send_to(const std::shared_ptr<datagram_host>& to, buffer payload, std::uint32_t qp_num,
+               std::uint32_t qkey) {
+    if (to->has_handle()) return send(std::move(payload), {to->handle(), qp_num, qkey});
+    if (late_.size() >= options_.sends) return;
+    const auto added = late_.emplace(late_.end());
+    added->payload = std::move(payload);
+    added->route.start(io_, device(), to->attributes(), [this, added, to, qp_num, qkey](bool is_known) {
+      if (is_known) send_late(*to, std::move(added->payload), qp_num, qkey);
+      late_.erase(added);
+      io_.wake_all(waiting);
+    });
+  }
+  bool is_idle() const override { return late_.empty() && datagram_state::is_idle(); }
   std::shared_ptr<datagram_host> host(const ibv_ah_attr& attributes) const {
     return std::make_shared<datagram_host>(adapter_->domain(), attributes);
   }
@@ -178,8 +200,20 @@ class datagram_socket_state final : public datagram_state {
     std::memcpy(key.data(), route.data() + from, route.size() - from);
     return key;
   }
+  void send_late(datagram_host& to, buffer payload, std::uint32_t qp_num, std::uint32_t qkey) try {
+    if (has_room() && !has_ended()) send(std::move(payload), {to.handle(), qp_num, qkey});
+  } catch (const exception&) {  // the host cannot be reached
+  }
+
+  // A datagram that waits until its host can be reached.
+  struct late_datagram {
+    buffer payload;
+    route_search route;
+  };
+
   cm_identifier id_;
   std::optional<qp> pair_;
+  std::list<late_datagram> late_;
   std::uint8_t port_ = 1;
   std::map<addresses_key, std::shared_ptr<datagram_host>> senders_;
 };

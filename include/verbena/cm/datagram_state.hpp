@@ -77,7 +77,8 @@ class datagram_state : public cm_handler {
   list<waiter> waiting;  // coroutines that wait for any change
 
   bool has_room() const { return !free_.empty(); }
-  bool is_idle() const { return free_.size() == options_.sends; }
+  // Whether everything that was sent has left.
+  virtual bool is_idle() const { return free_.size() == options_.sends; }
   // REQUIRES: has_room() && !has_ended()
   void send(buffer payload, const datagram_peer& to) {
     datagram_slot& slot = *free_.back();

@@ -37,14 +37,15 @@ class datagram_address {
   // False for a default one, to which nothing can be sent.
   explicit operator bool() const { return host_ != nullptr; }
   std::uint32_t qp_num() const { return qp_num_; }
-  // For verbs: send(...).to(address.get()). Throws exception: EDESTADDRREQ if the address is false, or why
-  // the host cannot be reached.
+  // For verbs: send(...).to(address.get()). Throws exception: EDESTADDRREQ if the address is false,
+  // EHOSTUNREACH while the hardware address of a sender's host is unknown, or why it cannot be reached.
   datagram_peer get() const {
     if (host_ == nullptr) throw exception(error("send a datagram", EDESTADDRREQ));
     return {host_->handle(), qp_num_, qkey_};
   }
 
  private:
+  friend class datagram_socket;
   std::shared_ptr<detail::datagram_host> host_;
   std::uint32_t qp_num_ = 0, qkey_ = 0;
 };
@@ -90,13 +91,15 @@ class datagram_socket {
   }
 
   // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if it is too long. Ends when the
-  // datagram is handed to the adapter.
+  // datagram is handed to the adapter, or waits for the hardware address of a sender's host. It is lost if
+  // that host cannot be reached.
   task<> send(const datagram_address& to, std::span<const std::byte> bytes) {
     buffer copy = state_->take_buffer(bytes.size());
     if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
     return detail::send_datagram(state_, std::move(copy),
                                  [to](detail::datagram_socket_state& socket, buffer payload) {
-                                   socket.send(std::move(payload), to.get());
+                                   if (!to) throw exception(error("send a datagram", EDESTADDRREQ));
+                                   socket.send_to(to.host_, std::move(payload), to.qp_num_, to.qkey_);
                                  });
   }
   task<> send(const datagram_address& to, std::string_view text) {

@@ -85,22 +85,24 @@ class cm_service final : public event_source {
 
   // Looks for events in some of the turns only: a look is a system call.
   bool poll() override {
-    if (is_awake_-- > 0 || ++turns_ % kTurns == 0) return take_events();
-    is_awake_ = 0;
-    return false;
+    return (std::exchange(is_awake_, false) || ++turns_ % kTurns == 0) && take_events();
   }
   bool arm() override {
-    is_awake_ = 1;
+    is_awake_ = true;
     return !take_events();
   }
   int fd() const override { return channel_->fd; }
 
  private:
   static constexpr unsigned kTurns = 64;
+  static constexpr int kMaxEvents = 16;
 
+  // Takes some events, so that hosts which send requests without end do not hold up the loop. Returns whether
+  // there were any. If there may be more, the next turn takes them.
   bool take_events() {
-    bool any = false;
-    for (rdma_cm_event* event = nullptr; rdma_get_cm_event(channel_, &event) == 0; any = true) {
+    int taken = 0;
+    for (rdma_cm_event* event = nullptr; taken < kMaxEvents && rdma_get_cm_event(channel_, &event) == 0;
+         ++taken) {
       cm_event copy;
       copy.type = event->event;
       copy.status = event->status;
@@ -116,13 +118,14 @@ class cm_service final : public event_source {
       rdma_ack_cm_event(event);
       if (handler != nullptr) handler->on_event(copy);
     }
-    return any;
+    if (taken == kMaxEvents) is_awake_ = true;
+    return taken != 0;
   }
 
   loop& io_;
   rdma_event_channel* channel_;
   std::map<ibv_context*, std::unique_ptr<adapter>> adapters_;
-  int is_awake_ = 0;
+  bool is_awake_ = false;  // the next turn looks for events
   unsigned turns_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,7 +68,10 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
   using call = client_call<connection>;
 
   client_core(loop& io, std::string where, const client_options& options)
-      : io_(io), where_(std::move(where)), options_(options), replies_(io, memory_, options.max_replies) {}
+      : io_(io),
+        where_(std::move(where)),
+        options_(options),
+        replies_(io, memory_, options.max_replies, {}) {}
 
   // Connects for the first time. Throws exception.
   task<> connect() {
@@ -385,7 +389,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
   std::vector<call*> free_;
   std::deque<call*> queue_;
   list<waiter> closing_;
-  fetch_memory memory_{options_.max_replies};
+  fetch_memory memory_{std::numeric_limits<std::size_t>::max()};  // replies_ alone limits it
   fetch_line replies_;
 };
 

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
 
 #include <verbena/cm.hpp>
 
 // Limits the memory of large arguments and replies that an end READs. A READ has a place in the line of its
-// connection: it waits there for its turn, then it has memory until its place ends. Connections wait for the
-// memory that they share in order.
+// connection: it waits there for its turn, then it has memory until its place ends. Connections of one host
+// wait in order for the memory that all share.
 namespace verbena::rpc::detail {
 
 // Bytes that are in use, and their limit. One use may be larger than the limit: then it has all for itself.
@@ -24,12 +27,73 @@ class byte_budget {
   std::size_t used_ = 0;
 };
 
-// Memory that several lines share, and those of them that wait for it.
+// Bytes that the connections of all hosts share, and the lines of connections that wait for them.
+//
+// There is no fixed share for a host. A host may take more if it then has at most twice the bytes still free.
+// So a single host gets at most two thirds; two hosts get two fifths each, and a fifth stays free. A host
+// without any bytes may always take some, even beyond the limit: others cannot keep it waiting.
 template <class Line>
-struct shared_memory {
-  explicit shared_memory(std::size_t limit) : budget(limit) {}
-  byte_budget budget;
-  verbena::detail::list<Line> waiting;
+class shared_memory {
+ public:
+  // The bytes that the connections of one host have, and those connections that wait for more.
+  struct share : verbena::detail::list_node {
+    std::size_t used = 0;
+    verbena::detail::list<Line> waiting;
+  };
+
+  explicit shared_memory(std::size_t limit) : limit_(limit) {}
+
+  // Returns the share of a host, which ends with its last copy. REQUIRES: this outlives it
+  std::shared_ptr<share> share_of(const std::string& host) {
+    std::weak_ptr<share>& known = shares_[host];
+    std::shared_ptr<share> found = known.lock();
+    if (found == nullptr) {
+      found = {new share, [this, host](share* last) {
+                 shares_.erase(host);
+                 delete last;
+               }};
+      known = found;
+    }
+    return found;
+  }
+  bool has_room(const share& its, std::size_t bytes) const {
+    const std::size_t left = limit_ > used_ ? limit_ - used_ : 0;
+    return its.used == 0 || (bytes <= left && (its.used + bytes) / 2 <= left - bytes);
+  }
+  void take(share& its, std::size_t bytes) {
+    its.used += bytes;
+    used_ += bytes;
+  }
+  void give_back(share& its, std::size_t bytes) {
+    its.used -= bytes;
+    used_ -= bytes;
+  }
+
+  // Waits as the last of its host.
+  void wait(share& its, Line& last) {
+    its.waiting.push_back(last);
+    if (!its.is_linked()) waiting_.push_back(its);
+  }
+  // Calls `go_on` with the first line of each host that waits. While that returns true, calls it with the
+  // next one of the host. REQUIRES: `go_on` unlinks the line if it returns true
+  template <class GoOn>
+  void visit(GoOn go_on) {
+    verbena::detail::list<share> all;
+    all.take(waiting_);
+    while (!all.empty()) {
+      share& each = all.front();
+      each.unlink();
+      while (!each.waiting.empty() && go_on(each.waiting.front())) {
+      }
+      if (!each.waiting.empty()) waiting_.push_back(each);
+    }
+  }
+
+ private:
+  const std::size_t limit_;
+  std::size_t used_ = 0;
+  std::map<std::string, std::weak_ptr<share>> shares_;
+  verbena::detail::list<share> waiting_;
 };
 
 class fetch_line;
@@ -76,7 +140,9 @@ class fetch_line : public verbena::detail::list_node {
     verbena::detail::list<verbena::detail::waiter> awaiting_;
   };
 
-  fetch_line(loop& io, fetch_memory& shared, std::size_t limit) : io_(io), shared_(shared), budget_(limit) {}
+  // `host`: the peer's.
+  fetch_line(loop& io, fetch_memory& shared, std::size_t limit, const std::string& host)
+      : io_(io), shared_(shared), share_(shared.share_of(host)), budget_(limit) {}
   ~fetch_line() {
     unlink();
     advance_others();
@@ -90,8 +156,8 @@ class fetch_line : public verbena::detail::list_node {
   bool advance() {
     while (!waiting_.empty() && reads_ < kMaxReads && budget_.has_room(waiting_.front().bytes_)) {
       place& first = waiting_.front();
-      if (is_behind_others() || !shared_.budget.has_room(first.bytes_)) {
-        if (!is_linked()) shared_.waiting.push_back(*this);
+      if (is_behind_others() || !shared_.has_room(*share_, first.bytes_)) {
+        if (!is_linked()) shared_.wait(*share_, *this);
         return false;
       }
       first.unlink();
@@ -102,24 +168,24 @@ class fetch_line : public verbena::detail::list_node {
   }
   void begin(place& one) {
     budget_.take(one.bytes_);
-    shared_.budget.take(one.bytes_);
+    shared_.take(*share_, one.bytes_);
     ++reads_;
     one.has_turn_ = one.is_reading_ = true;
     io_.wake_all(one.awaiting_);
   }
-  // Whether other lines have waited for longer.
-  bool is_behind_others() const { return !shared_.waiting.empty() && &shared_.waiting.front() != this; }
+  // Whether other lines of the host have waited for longer.
+  bool is_behind_others() const { return !share_->waiting.empty() && &share_->waiting.front() != this; }
   void give_back(std::size_t bytes) {
     budget_.give_back(bytes);
-    shared_.budget.give_back(bytes);
+    shared_.give_back(*share_, bytes);
   }
   void advance_others() {
-    while (!shared_.waiting.empty() && shared_.waiting.front().advance()) {
-    }
+    shared_.visit([](fetch_line& each) { return each.advance(); });
   }
 
   loop& io_;
   fetch_memory& shared_;
+  const std::shared_ptr<fetch_memory::share> share_;
   byte_budget budget_;
   std::size_t reads_ = 0;
   verbena::detail::list<place> waiting_;

@@ -93,6 +93,8 @@ class link : public std::enable_shared_from_this<link<Connection>> {
       }
     } catch (const exception& thrown) {
       reason = thrown.error();
+    } catch (const std::exception&) {
+      reason = error("receive", ENOMEM);
     }
     end();
     co_return reason;

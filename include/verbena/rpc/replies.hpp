@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <string>
 
 #include <verbena/cm.hpp>
 #include <verbena/rpc/fetches.hpp>
 
 // Limits the memory of large replies that clients have not fetched. A method waits until its client has room.
 // The length of its reply is known only when it ends. So methods that run at the same time may exceed the
-// limit together.
+// limit together. A host that has fetched all its replies may run a call whatever others have.
 namespace verbena::rpc::detail {
 
 class reply_line;
@@ -17,38 +19,42 @@ using reply_memory = shared_memory<reply_line>;
 // The replies of one client, and the calls that wait until some are fetched.
 class reply_line : public verbena::detail::list_node {
  public:
-  reply_line(loop& io, reply_memory& of_server, std::size_t limit)
-      : io_(io), of_server_(of_server), budget_(limit) {}
-  ~reply_line() { give_back(budget_.used()); }
+  // `host`: the client's.
+  reply_line(loop& io, reply_memory& of_server, std::size_t limit, const std::string& host)
+      : io_(io), of_server_(of_server), share_(of_server.share_of(host)), budget_(limit) {}
+  ~reply_line() {
+    unlink();
+    give_back(budget_.used());
+  }
 
-  bool has_room() const { return budget_.has_room(1) && of_server_.budget.has_room(1); }
+  bool has_room() const { return budget_.has_room(1) && of_server_.has_room(*share_, 1); }
   // Waits until there is room. Those that wait go on one after the other, as a reply may take the room.
   task<> room() {
     while (!has_room()) {
-      if (!is_linked()) of_server_.waiting.push_back(*this);
+      if (!is_linked()) of_server_.wait(*share_, *this);
       co_await verbena::detail::wait_in(waiting_, [this] { return has_room(); });
     }
   }
   void take(std::size_t bytes) {
     budget_.take(bytes);
-    of_server_.budget.take(bytes);
+    of_server_.take(*share_, bytes);
   }
   void give_back(std::size_t bytes) {
-    const bool others_wait = !of_server_.budget.has_room(1);
     budget_.give_back(bytes);
-    of_server_.budget.give_back(bytes);
+    of_server_.give_back(*share_, bytes);
     io_.wake_all(waiting_);
-    if (!others_wait) return;
-    while (!of_server_.waiting.empty()) {
-      reply_line& each = of_server_.waiting.front();
+    of_server_.visit([](reply_line& each) {
+      if (!each.of_server_.has_room(*each.share_, 1)) return false;
       each.unlink();
-      io_.wake_all(each.waiting_);
-    }
+      each.io_.wake_all(each.waiting_);
+      return true;
+    });
   }
 
  private:
   loop& io_;
   reply_memory& of_server_;
+  const std::shared_ptr<reply_memory::share> share_;
   byte_budget budget_;
   verbena::detail::list<verbena::detail::waiter> waiting_;
 };

@@ -31,13 +31,16 @@ struct server_options {
   std::size_t max_calls = 1024;  // of one client at a time; further ones wait in its queue
   std::size_t max_arguments = std::size_t{16} << 20;  // bytes of one call; longer ones fail with EMSGSIZE
   // Bytes of large arguments that the calls of one client, and of all clients, have at a time. Further calls
-  // wait. A single call may be larger.
+  // wait. A single call may be larger. Hosts of clients share the bytes of all: one that has none need not
+  // wait, and one that has some may get no more, while others use much.
   std::size_t max_client_arguments = std::size_t{64} << 20;
   std::size_t max_all_arguments = std::size_t{1} << 30;
-  // Bytes of large replies that one client, and all clients, have not fetched yet. Further calls wait.
+  // Bytes of large replies that one client, and all clients, have not fetched yet. Further calls wait. Hosts
+  // share the bytes of all likewise.
   std::size_t max_client_replies = std::size_t{64} << 20;
   std::size_t max_all_replies = std::size_t{1} << 30;
-  // A client loses its connection if no READ of large data ends for so long, while one is under way or due.
+  // A client loses its connection if the READ of a call's arguments takes longer, or if it has not fetched a
+  // reply by then.
   duration patience = std::chrono::seconds(30);
   // All clients of a loop share receives, so that idle ones cost little.
   connection_options connection = {.shared_receives = 2048};
@@ -56,8 +59,8 @@ class session : public std::enable_shared_from_this<session<Connection>> {
         methods_(methods),
         options_(options),
         link_(std::make_shared<link<Connection>>(io, std::move(peer))),
-        arguments_(io, arguments, options.max_client_arguments),
-        replies_(io, replies, options.max_client_replies) {}
+        arguments_(io, arguments, options.max_client_arguments, link_->peer().peer_host()),
+        replies_(io, replies, options.max_client_replies, link_->peer().peer_host()) {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() { link_->end(); }
@@ -97,6 +100,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     bool has_ended = false;      // of `work`
     bool was_suspended = false;  // `work` cannot destroy itself at its end: forget_ended() does
     std::optional<memory_of<Connection>> large_reply;  // until the client has fetched it
+    verbena::detail::timer stalled;                    // of a READ that is under way or due
     bool is_over() const { return has_ended && !large_reply; }
   };
 
@@ -172,9 +176,9 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     if (found == calls_.end() || !found->second->large_reply) return false;
     const std::size_t bytes = found->second->large_reply->remote().size;
     found->second->large_reply.reset();
+    found->second->stalled.stop();
     if (found->second->is_over()) calls_.erase(found);
     replies_.give_back(bytes);
-    end_read();
     finish_if_done();
     return true;
   }
@@ -213,9 +217,9 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     co_await own.large_arguments->turn();
     auto reading = link_->peer().read(there);
     own.is_fetching = true;
-    begin_read();
+    await_read(own);
     const buffer arrived = co_await reading;
-    end_read();
+    own.stalled.stop();
     own.is_fetching = false;
     if (!own.is_cancelled) own.arguments = arrived.text();
     own.large_arguments->end_read();
@@ -247,20 +251,13 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     own.large_reply.emplace(link_->peer().share(made.bytes().size(), access::remote_read));
     std::memcpy(own.large_reply->data(), made.bytes().data(), made.bytes().size());
     replies_.take(made.bytes().size());
-    begin_read();
+    await_read(own);
     const remote_slice there = own.large_reply->remote();
     link_->send({kind::large_reply, 0, own.number, 0, std::as_bytes(std::span(&there, 1))});
   }
-  // READs of arguments by this end, or of replies by the client. Each end of one gives the others more time.
-  void begin_read() {
-    if (reads_++ == 0) await_read();
-  }
-  void end_read() {
-    stalled_.stop();
-    if (--reads_ != 0) await_read();
-  }
-  void await_read() {
-    stalled_.start(io_.timers(), io_.now() + options_.patience, [this] { link_->end(); });
+  // Ends the connection unless a READ ends in time: of arguments by this end, or of a reply by the client.
+  void await_read(call& own) {
+    own.stalled.start(io_.timers(), io_.now() + options_.patience, [this] { link_->end(); });
   }
   void fail(std::uint64_t number, int code, std::string_view why) {
     link_->send({kind::failure, static_cast<std::uint16_t>(code), number, 0,
@@ -273,8 +270,6 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   const std::shared_ptr<link<Connection>> link_;
   fetch_line arguments_;
   reply_line replies_;
-  std::size_t reads_ = 0;
-  verbena::detail::timer stalled_;
   std::uint64_t holds_ = 0;  // that calls have had
   std::unordered_map<std::uint64_t, std::unique_ptr<call>> calls_;
   std::vector<std::uint64_t> ended_;

@@ -143,10 +143,11 @@ PeerKind Exchange::versions(bool gives_orders) {
 }
 
 void Exchange::layout(std::uint32_t& cycle, std::uint32_t& cache_line) {
-  constexpr std::uint32_t kMax = 1 << 20;
+  constexpr std::uint32_t kMaxPage = 1 << 16, kMaxLine = 1 << 12;
   cycle = std::max(cycle, number(cycle));
   cache_line = std::max(cache_line, number(cache_line));
-  if (cycle > kMax || cache_line > cycle) throw std::runtime_error("the peer has an impossible page size");
+  if (cycle > kMaxPage || cache_line > std::min(cycle, kMaxLine))
+    throw std::runtime_error("the peer has an impossible page size");
 }
 
 ibv_mtu Exchange::mtu(ibv_mtu own) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/follower.h"
 
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <stdexcept>
@@ -14,6 +15,10 @@
 
 namespace verbena::perf {
 namespace {
+
+// Limits of one test, and of the time until the client has sent its order. Others wait for their turn.
+constexpr std::chrono::hours kLongestTest{2};
+constexpr std::chrono::minutes kLongestOrder{1};
 
 // Returns nullopt, and tells the client the reason, if the order cannot be followed.
 std::optional<Parameters> accept_order(Channel& channel, const nlohmann::json& order, const Parameters& own) {
@@ -32,19 +37,26 @@ std::optional<Parameters> accept_order(Channel& channel, const nlohmann::json& o
 int follow_orders(Channel& channel, const Parameters& own) {
   write_object(channel, describe_end(own));
   for (;;) {
-    const nlohmann::json order = read_object(channel);
+    nlohmann::json order;
+    {
+      const HangupWatch watch(channel.descriptor(), kLongestOrder);
+      order = read_object(channel);
+    }
     if (order.contains("end")) return 0;
     auto ordered = accept_order(channel, order, own);
     if (!ordered) continue;
-    const HangupWatch watch(channel.descriptor());
+    const HangupWatch watch(channel.descriptor(), kLongestTest);
     const Outcome outcome = run_test(std::move(*ordered), borrow(channel), false);
     write_object(channel, outcome.report);
   }
 }
 
 int serve_client(Channel& channel, const Parameters& own) {
-  if (Exchange(borrow(channel), false).versions() != PeerKind::kTakesOrders)
-    throw std::runtime_error("--serve: the client is no suite or sweep of verbena perf");
+  {
+    const HangupWatch watch(channel.descriptor(), kLongestOrder);
+    if (Exchange(borrow(channel), false).versions() != PeerKind::kTakesOrders)
+      throw std::runtime_error("--serve: the client is no suite or sweep of verbena perf");
+  }
   return follow_orders(channel, own);
 }
 

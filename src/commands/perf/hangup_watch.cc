@@ -18,10 +18,10 @@ constexpr int kPatience = 1000;  // milliseconds
 
 }  // namespace
 
-HangupWatch::HangupWatch(int descriptor) {
+HangupWatch::HangupWatch(int descriptor, std::chrono::milliseconds limit) {
   if (descriptor < 0) return;
   stop_.reset(::eventfd(0, EFD_CLOEXEC));
-  thread_ = std::jthread([this, descriptor] { watch(descriptor); });
+  thread_ = std::jthread([this, descriptor, limit] { watch(descriptor, limit); });
 }
 
 HangupWatch::~HangupWatch() {
@@ -29,12 +29,15 @@ HangupWatch::~HangupWatch() {
   if (stop_ && ::write(stop_.get(), &one, sizeof one) < 0) std::terminate();  // an eventfd takes a one
 }
 
-void HangupWatch::watch(int descriptor) const {
+void HangupWatch::watch(int descriptor, std::chrono::milliseconds limit) const {
   std::array<pollfd, 2> watched{{{stop_.get(), POLLIN, 0}, {descriptor, POLLRDHUP, 0}}};
-  while (::poll(watched.data(), watched.size(), -1) < 0 && errno == EINTR) continue;
+  int events = 0;
+  do {
+    events = ::poll(watched.data(), watched.size(), static_cast<int>(limit.count()));
+  } while (events < 0 && errno == EINTR);
   if (watched[0].revents != 0) return;
-  if (::poll(watched.data(), 1, kPatience) != 0) return;
-  rdma_core::complain("the peer has ended during a test");
+  if (events != 0 && ::poll(watched.data(), 1, kPatience) != 0) return;
+  rdma_core::complain(events != 0 ? "the peer has ended during a test" : "the peer takes too long");
   ::_exit(1);
 }
 

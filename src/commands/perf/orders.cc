@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/orders.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -16,13 +18,20 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint32_t kMaxLength = 1 << 20;
+constexpr int kMaxDepth = 16;  // of JSON values, which nlohmann's functions visit by recursion
+
+// Limits of what the queue pairs of a test take together: bytes in each direction, and requests.
+constexpr std::uint64_t kMaxBuffers = 1 << 30;
+constexpr std::uint64_t kMaxRequests = 1 << 24;
+constexpr int kMaxMilliseconds = 3'600'000;
 
 template <class T>
 T number(const json& order, const char* name, std::uint64_t least, std::uint64_t most) {
   const json& value = order.at(name);
   const auto read = value.is_number_unsigned() ? value.get<std::uint64_t>() : most + 1;
   if (read < least || read > most)
-    throw std::runtime_error(verbena::format("malformed order: {} is {}", name, value.dump()));
+    throw std::runtime_error(
+        verbena::format("malformed order: {} is no number from {} to {}", name, least, most));
   return static_cast<T>(read);
 }
 
@@ -30,9 +39,9 @@ T number(const json& order, const char* name, std::uint64_t least, std::uint64_t
 void read_settings(const json& order, Parameters& p) {
   p.transport = number<verbena::transport>(order, "transport", IBV_QPT_RC, IBV_QPT_UD);
   p.size = number<std::uint64_t>(order, "size", 1, 1 << 30);
-  p.iterations = number<std::uint64_t>(order, "iterations", 5, 100000000);
-  p.duration = std::chrono::milliseconds(number<int>(order, "duration_ms", 0, 1000000000));
-  p.margin = std::chrono::milliseconds(number<int>(order, "margin_ms", 0, 1000000000));
+  p.iterations = number<std::uint64_t>(order, "iterations", 5, 10'000'000);
+  p.duration = std::chrono::milliseconds(number<int>(order, "duration_ms", 0, kMaxMilliseconds));
+  p.margin = std::chrono::milliseconds(number<int>(order, "margin_ms", 0, kMaxMilliseconds));
   p.queue_pairs = number<std::uint32_t>(order, "queue_pairs", 1, 16384);
   p.send_depth = number<std::uint32_t>(order, "send_depth", 1, 15000);
   p.receive_depth = number<std::uint32_t>(order, "receive_depth", 1, 16384);
@@ -65,7 +74,11 @@ json read_object(Channel& channel) {
   if (size > kMaxLength) throw std::runtime_error("malformed message from the peer: it is too long");
   std::string text(size, '\0');
   channel.read(text);
-  json object = json::parse(text, nullptr, false);
+  const auto check_depth = [](int depth, json::parse_event_t, const json&) {
+    if (depth > kMaxDepth) throw std::runtime_error("malformed message from the peer: it is nested too deep");
+    return true;
+  };
+  json object = json::parse(text, check_depth, false);
   if (!object.is_object()) throw std::runtime_error("malformed message from the peer: no JSON object");
   return object;
 }
@@ -108,6 +121,9 @@ Parameters parameters_of(const json& order, const Parameters& own) {
   ordered.is_quiet = true;
   ordered.shows_details = false;
   ordered.settle();
+  if (ordered.size * ordered.queue_pairs > kMaxBuffers ||
+      std::uint64_t{ordered.queue_pairs} * (ordered.send_depth + ordered.receive_depth) > kMaxRequests)
+    throw std::runtime_error("the order needs more than 1 GiB of buffers, or too many requests");
   return ordered;
 }
 

@@ -121,6 +121,8 @@ TEST(PerfExchange, AgreesOnTheLargerLayoutAndTheSmallerMtu) {
   EXPECT_EQ(out.bytes, std::string("\0\0\x10\0\0\0\0\x40", 8));
   EXPECT_THROW(exchange_with(out, std::string("\x7f\0\0\0\0\0\0\x40", 8)).layout(cycle, line),
                std::runtime_error);
+  EXPECT_THROW(exchange_with(out, std::string("\0\2\0\0\0\0\0\x40", 8)).layout(cycle, line),
+               std::runtime_error);
   EXPECT_EQ(exchange_with(out, std::string("3\0", 2)).mtu(IBV_MTU_4096), IBV_MTU_1024);
   EXPECT_EQ(exchange_with(out, std::string("5\0", 2)).mtu(IBV_MTU_1024), IBV_MTU_1024);
   EXPECT_EQ(exchange_with(out, std::string("x\0", 2)).mtu(IBV_MTU_1024), IBV_MTU_1024);

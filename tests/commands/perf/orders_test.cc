@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/orders.h"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/unique_fd.h"
 #include "commands/perf/exchange.h"
+#include "commands/perf/hangup_watch.h"
 
 namespace verbena::perf {
 namespace {
@@ -69,6 +76,63 @@ TEST(PerfOrders, ThatAreMalformedAreRefused) {
       EXPECT_THROW(parameters_of(order, own), std::runtime_error) << name << " is " << wrong;
     }
   }
+}
+
+TEST(PerfOrders, OfTooMuchAreRefused) {
+  const Parameters own(*find_test("ib_send_lat"));
+  nlohmann::json order = order_of(uc_write());
+  order["size"] = 1U << 20;
+  order["queue_pairs"] = 1024U;
+  EXPECT_NO_THROW(parameters_of(order, own));
+  order["queue_pairs"] = 1025U;
+  EXPECT_THROW(parameters_of(order, own), std::runtime_error) << "buffers";
+  order["size"] = 2U;
+  order["queue_pairs"] = 16384U;
+  EXPECT_NO_THROW(parameters_of(order, own));
+  order["receive_depth"] = 1024U;
+  EXPECT_THROW(parameters_of(order, own), std::runtime_error) << "requests";
+  for (const auto& [name, most] :
+       {std::pair("iterations", 10'000'000U), std::pair("duration_ms", 3'600'000U)}) {
+    order = order_of(uc_write());
+    order[name] = most;
+    EXPECT_NO_THROW(parameters_of(order, own)) << name;
+    order[name] = most + 1;
+    EXPECT_THROW(parameters_of(order, own), std::runtime_error) << name;
+  }
+}
+
+// Those of nlohmann's functions that recurse would use up the stack.
+TEST(PerfOrders, OfNestedValuesAreRefused) {
+  const std::string text = "{\"size\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  std::array<char, 4> length{};
+  store_be(length.data(), static_cast<std::uint32_t>(text.size()));
+  Pipe pipe;
+  pipe.write(length);
+  pipe.write(text);
+  EXPECT_THROW(read_object(pipe), std::runtime_error);
+}
+
+TEST(PerfOrders, ShowNothingOfWrongValues) {
+  nlohmann::json order = order_of(uc_write());
+  order["size"] = "a secret";
+  try {
+    parameters_of(order, Parameters(*find_test("ib_send_lat")));
+    FAIL();
+  } catch (const std::runtime_error& refused) {
+    EXPECT_STREQ(refused.what(), "malformed order: size is no number from 1 to 1073741824");
+  }
+}
+
+TEST(PerfOrders, EndTheProcessIfTheyTakeTooLong) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd read_end(ends[0]), write_end(ends[1]);
+  EXPECT_EXIT(
+      {
+        const HangupWatch watch(read_end.get(), std::chrono::milliseconds(1));
+        ::pause();
+      },
+      ::testing::ExitedWithCode(1), "the peer takes too long");
 }
 
 TEST(PerfOrders, ThatContradictThemselvesAreRefused) {

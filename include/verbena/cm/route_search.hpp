@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <verbena/async/loop.hpp>
+#include <verbena/async/timer.hpp>
+
+namespace verbena::detail {
+
+// Returns verbena_search_route() of Verbena's libibverbs, or null if the program has another one. A weak
+// symbol would not do: a program that is linked to Verbena's has its version, and would not start with
+// another.
+using route_search_call = bool(ibv_context*, const ibv_ah_attr*);
+inline route_search_call* find_route_search() {
+  static route_search_call* const found =
+      reinterpret_cast<route_search_call*>(::dlsym(RTLD_DEFAULT, "verbena_search_route"));
+  return found;
+}
+
+// Whether ibv_modify_qp(3) and ibv_create_ah(3) return at once with this address vector. Returns false while
+// the hardware address of the next hop is unknown, and makes the kernel look for it. Those calls would wait
+// for a second, and so would all coroutines of their loop. Returns true if libibverbs has no such search.
+inline bool search_route(ibv_context* device, const ibv_ah_attr& address) {
+  route_search_call* const search = find_route_search();
+  return search == nullptr || search(device, &address);
+}
+
+// Looks for the hardware address of a next hop while the loop goes on. Peers may make up their addresses.
+class route_search {
+ public:
+  // Calls `on_end` with true when the address is known, or before it returns if it is known already. Calls it
+  // with false after about a second. `on_end` may destroy the search, which then ends.
+  void start(loop& io, ibv_context* device, const ibv_ah_attr& address, std::function<void(bool)> on_end) {
+    on_end_ = std::move(on_end);
+    look(io, device, address, kFirstPause);
+  }
+
+ private:
+  static constexpr duration kFirstPause = std::chrono::milliseconds(10);
+  static constexpr duration kLongestPause = std::chrono::milliseconds(640);
+
+  void look(loop& io, ibv_context* device, const ibv_ah_attr& address, duration pause) {
+    const bool is_known = search_route(device, address);
+    if (is_known || pause > kLongestPause) return std::exchange(on_end_, nullptr)(is_known);
+    next_look_.start(io.timers(), io.now() + pause,
+                     [this, &io, device, address, pause] { look(io, device, address, 2 * pause); });
+  }
+
+  std::function<void(bool)> on_end_;
+  timer next_look_;
+};
+
+}  // namespace verbena::detail
