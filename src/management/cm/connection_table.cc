@@ -15,7 +15,6 @@ ConnectionTable::ConnectionTable(const ManagerConfig& config, Sink& sink, Counte
       sink_(sink),
       counters_(counters),
       half_open_(Quota::Size::of(config.max_half_open), config.own_account),
-      unanswered_(Quota::Size::of(config.max_unanswered), config.own_account),
       ids_(random.next(), config.id_mask),
       by_local_id_(0, KeyedHash(random.next())),
       by_remote_id_(0, KeyedHash(random.next())),
@@ -68,14 +67,8 @@ void ConnectionTable::release_if_done(Connection& connection) {
   }
 }
 
-// REQUIRES: the connection has an owner
 void ConnectionTable::disown(Connection& connection) {
-  --owned_with(connection);
-  connection.has_owner = false;
-  if (connection.info.state != State::kDreqSent) return release_if_done(connection);
-  const bool may_wait = unanswered_.allows(connection.info.account);
-  unanswered_.take(connection.info.account);
-  if (!may_wait) release(connection);
+  if (std::exchange(connection.has_owner, false)) --owned_with(connection);
 }
 
 Result<Connection*> ConnectionTable::find_owned(LocalId id) {
@@ -159,7 +152,6 @@ void ConnectionTable::enter(Connection& connection, State state) {
   State& current = connection.info.state;
   if (kHalfOpen.has(state)) half_open_.take(connection.info.account);
   if (kHalfOpen.has(current)) half_open_.give_back(connection.info.account);
-  if (!connection.has_owner && current == State::kDreqSent) unanswered_.give_back(connection.info.account);
   if (kHoldsRemoteQpn.has(current) && !kHoldsRemoteQpn.has(state)) {
     erase_from(by_remote_qpn_, remote_qpn_of(connection), connection);
   }
