@@ -48,8 +48,8 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                   }),
       domain_table_(client_sockets_.closer(), ::geteuid(), DomainTable::room_with(descriptor_limit())),
       takeover_state_(slot_table_, served_, client_sockets_.closer()),
-      cm_(loop_, options.port, *this),
-      links_(link_table_, *this),
+      cm_(loop_, client_sockets_.closer(), options.port, *this),
+      links_(link_table_, *this, &client_sockets_.closer()),
       counters_(loop_, slot_table_, link_table_, client_sockets_.closer(), ::geteuid()),
       slots_(loop_, wire_, slot_table_, counters_, domain_table_, *this),
       stopped_(loop_, client_sockets_.closer(), options.port, cm_.gsi()),
@@ -166,6 +166,7 @@ void Agent::slot_changed(uint32_t slot) {
 }
 
 void Agent::lease_ending(const LeasedSlot& slot, bool in_order) {
+  takeover_state_.lease_ending(slot.index);
   kept_traces_.keep(slot, in_order, MonotonicClock::now());
   cm_.ended_slots().end(slot.index, slot.lessee.uid);
   requests_.channels.lease_ending(slot.index);
@@ -213,7 +214,7 @@ void Agent::watch_port() {
 void Agent::links_changed(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
   wire_.hear_peers_of(links_.links());
-  takeover_state_.put_links(links_.file());
+  takeover_state_.put_links(link_table_.snapshot());
   if (state_) state_->show(links_.links());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
   requests_.mads.links_changed(links_.links());

@@ -242,7 +242,7 @@ AgentWorld::AgentWorld(bool has_wire)
       slots_(wire_, 0),
       domains_(sockets_.closer(), 0, DomainTable::room_with(descriptor_limit())),
       takeover_state_(slots_, served_, sockets_.closer()),
-      cm_(loop_, 4791, *this),
+      cm_(loop_, sockets_.closer(), 4791, *this),
       links_(link_table_, *this),
       counters_(loop_, slots_, link_table_, sockets_.closer(), 0),
       lease_(loop_, wire_, slots_, counters_, domains_, *this),
@@ -318,6 +318,7 @@ void AgentWorld::slot_changed(uint32_t slot) {
 }
 
 void AgentWorld::lease_ending(const LeasedSlot& slot, bool in_order) {
+  takeover_state_.lease_ending(slot.index);
   kept_traces_.keep(slot, in_order, MonotonicClock::now());
 }
 
@@ -335,7 +336,7 @@ void AgentWorld::end(uint64_t session) {
 
 void AgentWorld::links_changed(const std::vector<control::Link>& before) {
   counters_.links_changed(before);
-  takeover_state_.put_links(links_.file());
+  takeover_state_.put_links(link_table_.snapshot());
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
   requests_.mads.links_changed(links_.links());
   counters_.collect();

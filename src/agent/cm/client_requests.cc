@@ -87,7 +87,12 @@ Outcome ClientRequests::check_local(const CmAddress& address) const {
   if (is_link_local(address) && address.scope_id == 0) {
     return link_local_without_interface(address);
   }
-  if (is_any_address(address) || service_.links().find(gid_of(address), scope_of(address))) return {};
+  // find() may return a link over another netdev. If any scope ID were accepted, one port could have any
+  // number of listeners.
+  const auto place = service_.links().find(gid_of(address), scope_of(address));
+  const bool has_link =
+      place && (!is_link_local(address) || place->link->interface_index == address.scope_id);
+  if (is_any_address(address) || has_link) return {};
   if (is_of_this_host(address)) {
     return refuse(ENODEV,
                   verbena::format("no RDMA link has {}: is its network device up ('ip address'), and has "

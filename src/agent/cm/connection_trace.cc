@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/connection_trace.h"
 
+#include <cerrno>
+
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/sealed_file.h"
 
@@ -21,12 +25,21 @@ trace::ConnectionNote note_of(const CmIdentifier& id) {
   return note;
 }
 
+// Returns the size of the used part of the rings, which have this many events.
+size_t bytes_with(uint64_t events) {
+  const uint64_t entries = std::min<uint64_t>(events, protocol::kTraceEntries);
+  return offsetof(protocol::TraceRings, events) + offsetof(protocol::TraceRing, entries) +
+         entries * sizeof(protocol::TraceEntry);
+}
+
 }  // namespace
 
+// A mapping and not an object of the allocator: it takes memory only where it is written.
 class ConnectionTrace::Rings {
  public:
-  explicit Rings(int file)
-      : memory_(::mmap(nullptr, sizeof(protocol::TraceRings), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)) {}
+  Rings()
+      : memory_(::mmap(nullptr, sizeof(protocol::TraceRings), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
   ~Rings() {
     if (is_mapped()) ::munmap(memory_, sizeof(protocol::TraceRings));
   }
@@ -34,7 +47,8 @@ class ConnectionTrace::Rings {
   Rings& operator=(const Rings&) = delete;
 
   bool is_mapped() const { return memory_ != MAP_FAILED; }
-  protocol::TraceRings& rings() { return *static_cast<protocol::TraceRings*>(memory_); }
+  protocol::TraceRings& rings() const { return *static_cast<protocol::TraceRings*>(memory_); }
+  uint64_t written() const { return rings().events.written.load(std::memory_order_relaxed); }
 
  private:
   void* const memory_;
@@ -91,10 +105,10 @@ void ConnectionTrace::note(trace::Kind kind, uint32_t qpn, const trace::Connecti
                            bool may_be_frequent) {
   if (has_failed_) return;
   if (!recorder_) {
-    if (const auto made = make_file(); !made) {
-      log_warning("pid {}: its connections are not traced: errno {}", process_.pid, made.error().code);
+    rings_ = std::make_unique<Rings>();
+    if (!rings_->is_mapped()) {
+      log_warning("pid {}: its connections are not traced: errno {}", process_.pid, errno);
       has_failed_ = true;
-      file_.reset();
       return;
     }
     recorder_.emplace(rings_->rings());
@@ -106,23 +120,20 @@ void ConnectionTrace::note(trace::Kind kind, uint32_t qpn, const trace::Connecti
   recorder_->note(local, kind, trace::packed(note));
 }
 
-// A reader may be hostile: it can neither shorten the file that is mapped here nor write it.
-Result<void> ConnectionTrace::make_file() {
+Result<UniqueFd> ConnectionTrace::copy() const {
+  if (!recorder_) return fail(ENODATA);
   auto file = make_private_file("verbena-cm-trace", sizeof(protocol::TraceRings));
-  if (!file) return fail(file.error().code);
-  file_ = std::move(*file);
-  rings_ = std::make_unique<Rings>(file_.get());
-  if (!rings_->is_mapped()) return fail(errno);
-  return seal_to_its_mappings(file_.get());
+  if (!file) return file;
+  const size_t used = bytes_with(rings_->written());
+  if (::pwrite(file->get(), &rings_->rings(), used, 0) != static_cast<ssize_t>(used)) return fail(ENOMEM);
+  if (const auto sealed = seal_size(file->get(), F_SEAL_WRITE); !sealed) return fail(sealed.error().code);
+  return file;
 }
 
-// Reserves pages for the next event. Unwritten parts of the file are holes.
+// Counts pages for the next event.
 bool ConnectionTrace::has_room() {
-  const uint64_t written = rings_->rings().events.written.load(std::memory_order_relaxed);
   // One entry for the event, and one for the number of its kind that were left out before it.
-  const uint64_t entries = std::min<uint64_t>(written + 2, protocol::kTraceEntries);
-  const size_t end = offsetof(protocol::TraceRings, events) + offsetof(protocol::TraceRing, entries) +
-                     entries * sizeof(protocol::TraceEntry);
+  const size_t end = bytes_with(rings_->written() + 2);
   const size_t wanted = (end + ConnectionTraces::kPageBytes - 1) / ConnectionTraces::kPageBytes;
   if (wanted <= pages_) return true;
   if (!traces_.pages_.allows(process_.uid, wanted - pages_)) return false;
@@ -153,32 +164,14 @@ void ConnectionTraces::end(ConnectionTrace& trace) {
     of_user->second.erase(trace.number());
     if (of_user->second.empty()) of_user_.erase(of_user);
   }
-  const auto read = read_.find(trace.number());
-  if (read != read_.end()) {
-    read->second.pages = trace.pages_;
-  } else {
-    pages_.give_back(trace.process().uid, trace.pages_);
-  }
-  if (on_end_ && trace.file() >= 0) on_end_(trace);
+  pages_.give_back(trace.process().uid, trace.pages_);
+  if (on_end_ && trace.has_events()) on_end_(trace);
 }
 
 Result<UniqueFd> ConnectionTraces::lease(const ConnectionTrace& trace) {
-  const uid_t user = trace.process().uid;
-  auto leased = readers_.lease(user, trace.file(), 1, 0, [this, number = trace.number()] { closed(number); });
-  if (leased) read_.try_emplace(trace.number(), Read{user, 0});
-  return leased;
-}
-
-void ConnectionTraces::closed(uint64_t trace) {
-  const auto read = read_.find(trace);
-  if (read == read_.end()) return;
-  pages_.give_back(read->second.uid, read->second.pages);
-  read_.erase(read);
-}
-
-size_t ConnectionTraces::pages_of(uid_t user) {
-  readers_.held_by(user);  // looks who has closed what
-  return pages_.of(user);
+  const auto copy = trace.copy();
+  if (!copy) return fail(copy.error().code);
+  return readers_.lease(trace.process().uid, copy->get(), trace.pages_ * kPageBytes);
 }
 
 }  // namespace verbena::agent

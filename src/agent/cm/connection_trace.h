@@ -38,10 +38,10 @@ struct TracedProcess {
 };
 
 // Records the connection events of one client for `verbena trace`: calls of its program, messages to and from
-// its peers, and events sent to it (protocol::TraceKind). The events are in a memfd, which readers get
-// read-only. An event is lost if the memfd must grow for it and memory is short, or the traces of the
-// client's user have used their share. A trace lasts until its client's last identifier is gone. For the
-// agent's thread.
+// its peers, and events sent to it (protocol::TraceKind). The events are in the agent's own memory. Readers
+// get copies, because a process that has a file can make each access to its pages wait (madvise(2),
+// MADV_COLLAPSE). An event is lost if the traces of the client's user have used their share. A trace lasts
+// until its client's last identifier is gone. For the agent's thread.
 class ConnectionTrace {
  public:
   // REQUIRES: traces outlives this object
@@ -50,8 +50,10 @@ class ConnectionTrace {
 
   uint64_t number() const { return number_; }
   const TracedProcess& process() const { return process_; }
-  // Returns the descriptor of the memfd, which has TraceRings at offset 0, or -1 if nothing was recorded.
-  int file() const { return file_.get(); }
+  bool has_events() const { return recorder_.has_value(); }
+  // Returns a new memfd with a copy of the TraceRings, sealed against writing. ENODATA if nothing was
+  // recorded; otherwise the kernel's errno.
+  Result<UniqueFd> copy() const;
   // True once the program has ended without leaving identifiers. Set by CmClient::go().
   bool ended_in_order = false;
 
@@ -72,14 +74,12 @@ class ConnectionTrace {
   class Rings;
 
   void note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note, bool may_be_frequent = false);
-  Result<void> make_file();
-  // Returns whether the next event fits into the file, which takes pages from the user's share if needed.
+  // Returns whether the next event fits into the memory, which takes pages from the user's share if needed.
   bool has_room();
 
   ConnectionTraces& traces_;
   const TracedProcess process_;
   const uint64_t number_;
-  UniqueFd file_;
   std::unique_ptr<Rings> rings_;
   std::optional<trace::Recorder> recorder_;
   bool has_failed_ = false;
@@ -92,22 +92,22 @@ inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }
 
-// Indexes the traces of all clients by number. A trace's memory counts for its user until the trace has ended
-// and no reader has its file open any more.
+// Indexes the traces of all clients by number. A trace's memory counts for its user until the trace has
+// ended.
 class ConnectionTraces {
  public:
   // Called when a trace that has recorded events ends.
   using OnEnd = std::function<void(const ConnectionTrace&)>;
-  // Returns how many traces readers may have open, if the agent may open `descriptors` descriptors: a 64th,
-  // at most 1,024. Each open trace takes one descriptor.
+  // Returns how many blocks (HeldFiles) the copies that readers have open may take, if the agent may open
+  // `descriptors` descriptors: a 64th, at most 1,024. Each copy takes a descriptor and a block at least.
   static constexpr Quota::Size readers_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(1024, descriptors / 64));
   }
-  // `own`: the agent's own user. REQUIRES: the loop outlives this object
-  ConnectionTraces(EventLoop& loop, uid_t own, Quota::Size readers, OnEnd on_end)
-      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, own, readers) {}
+  // `own`: the agent's own user. REQUIRES: the loop and the closer outlive this object
+  ConnectionTraces(EventLoop& loop, ForeignCloser& closer, uid_t own, Quota::Size readers, OnEnd on_end)
+      : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, closer, own, readers) {}
 
-  // Returns a descriptor of the trace's file for a reader. EDQUOT if too many traces of the user are open.
+  // Returns a copy of the trace for a reader. EDQUOT if too many copies of the user's traces are open.
   Result<UniqueFd> lease(const ConnectionTrace& trace);
 
   // Returns the first trace numbered `from` or higher that has events, of `user` or (nullopt) of any user.
@@ -116,16 +116,14 @@ class ConnectionTraces {
   // Maximum size of all traces together: kPages pages, 32 MiB. Nearly all processes need one page.
   static constexpr size_t kPageBytes = 4096;
   static constexpr Quota::Size kPages = Quota::Size::of(8192);
-  size_t pages_of(uid_t user);
+  size_t pages_of(uid_t user) const { return pages_.of(user); }
 
  private:
   friend class ConnectionTrace;
 
-  // Makes find() return the trace. Called when the trace has created its file.
+  // Makes find() return the trace. Called with its first event.
   void show(ConnectionTrace& trace);
   void end(ConnectionTrace& trace);
-  // Stops counting the pages of a trace that has ended. Called when no reader has its file open any more.
-  void closed(uint64_t trace);
 
   using Traces = std::map<uint64_t, ConnectionTrace*>;
 
@@ -134,12 +132,6 @@ class ConnectionTraces {
   uint64_t last_ = 0;
   Traces traces_;
   std::map<uid_t, Traces> of_user_;  // no empty maps
-  // Traces that a reader has open. `pages`: those that still count for the user after the trace has ended.
-  struct Read {
-    uid_t uid = 0;
-    size_t pages = 0;
-  };
-  std::map<uint64_t, Read> read_;
   HeldFiles readers_;
 };
 

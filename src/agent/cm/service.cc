@@ -58,7 +58,7 @@ uint64_t sum(const cm::Counters::ByMessage& counts) {
 
 }  // namespace
 
-CmService::CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent)
+CmService::CmService(EventLoop& loop, ForeignCloser& closer, uint16_t udp_port, AgentHost& agent)
     : loop_(loop),
       udp_port_(udp_port),
       agent_(agent),
@@ -69,7 +69,7 @@ CmService::CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent)
       gsi_(loop, [this](ConstBytes mad, const cm::Arrival& arrival) { on_mad(mad, arrival); }),
       own_messages_(draw_seed()),
       manager_(manager_config(), *this, peer_events_, Random(draw_seed())),
-      traces_(loop, ::geteuid(), ConnectionTraces::readers_with(descriptor_limit()),
+      traces_(loop, closer, ::geteuid(), ConnectionTraces::readers_with(descriptor_limit()),
               [this](const ConnectionTrace& trace) { agent_.trace_ended(trace); }),
       gone_clients_(loop) {
   manager_.set_observer(peer_events_);

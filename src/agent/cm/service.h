@@ -120,8 +120,8 @@ class CmClient;
 // what peers do to them. For the agent's thread.
 class CmService final : private cm::Sink {
  public:
-  // REQUIRES: `loop` and `agent` outlive this object
-  CmService(EventLoop& loop, uint16_t udp_port, AgentHost& agent);
+  // REQUIRES: `loop`, `closer` and `agent` outlive this object
+  CmService(EventLoop& loop, ForeignCloser& closer, uint16_t udp_port, AgentHost& agent);
   ~CmService() override;
 
   // Opens QP1 with slot 0's socket, unless it is open or the argument is negative. Logs a failure.

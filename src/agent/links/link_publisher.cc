@@ -3,7 +3,10 @@
 
 #include <iterator>
 
+#include <unistd.h>
+
 #include "adapter/net/udp/multicast_socket.h"
+#include "agent/sessions/client_files.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -24,6 +27,7 @@ void LinkPublisher::publish() {
     log_error("the link table cannot be written: errno {}", file.error().code);
     return;
   }
+  if (closer_ != nullptr) closer_->close(::geteuid(), std::move(file_), closer_->count(::geteuid()));
   file_ = std::move(*file);
   if (table_.has_automatic_loopback()) loopback_viewers_ = sessions_;
   const auto before = std::exchange(shown_, links());

@@ -22,7 +22,10 @@ namespace verbena::agent {
 // must stay until they end.
 class LinkPublisher {
  public:
-  LinkPublisher(LinkTable& table, AgentHost& agent) : table_(table), agent_(agent) {}
+  // `closer` closes former files, because a close may wait for locks that any client has on the file. If
+  // null, the calling thread does.
+  LinkPublisher(LinkTable& table, AgentHost& agent, ForeignCloser* closer = nullptr)
+      : table_(table), agent_(agent), closer_(closer) {}
 
   // Publishes the table, and from now on its changes. Called when the takeover from a killed agent is
   // complete; until then publish() does nothing.
@@ -49,6 +52,7 @@ class LinkPublisher {
  private:
   LinkTable& table_;
   AgentHost& agent_;
+  ForeignCloser* const closer_;
   bool begun_ = false;
   bool published_ = false;  // the latest attempt to write the file has succeeded
   std::vector<control::Link> shown_;

@@ -182,6 +182,15 @@ void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
   if (fd) enqueue(threads_of(user).closing, {std::move(fd), std::move(share)});
 }
 
+std::shared_ptr<const UniqueFd> ForeignCloser::share(uid_t user, UniqueFd fd, QuotaShare share) {
+  if (!fd) return nullptr;
+  const auto close_last = [this, user, share = std::move(share)](UniqueFd* last) {
+    const std::unique_ptr<UniqueFd> owned(last);
+    close(user, std::move(*owned), share ? share : count(user));
+  };
+  return {new UniqueFd(std::move(fd)), close_last};
+}
+
 void ForeignCloser::work_and_close(uid_t user, UniqueFd file, QuotaShare share, FileWork work, Task then) {
   enqueue(
       threads_of(user).closing,
@@ -275,7 +284,8 @@ void ForeignCloser::forget_idle() {
 }
 
 // Ignores SIGIO, which the kernel sends if a process opens a file during a lease.
-HeldFiles::HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks) : loop_(loop), blocks_(blocks, own) {
+HeldFiles::HeldFiles(EventLoop& loop, ForeignCloser& closer, uid_t own, Quota::Size blocks)
+    : closer_(closer), own_(own), blocks_(blocks, own), next_look_(loop, [this] { begin_look(); }) {
   ::signal(SIGIO, SIG_IGN);
 }
 
@@ -291,13 +301,17 @@ Result<UniqueFd> HeldFiles::lease(uid_t user, int file, size_t bytes, uint64_t s
   if (::fstat(file, &status) != 0) return fail(errno);
   UniqueFd theirs = reopen_read_only(file);
   if (!theirs) return fail(errno);
-  if (files_.contains(status.st_ino)) return theirs;
+  if (const auto known = files_.find(status.st_ino); known != files_.end()) {
+    ++known->second.leases;
+    return theirs;
+  }
   if (!allows(user, bytes)) return fail(EDQUOT);
   const size_t blocks = blocks_of(bytes);
   UniqueFd ours = reopen_read_only(file);
   if (!ours) return fail(errno);
   blocks_.take(user, blocks);
-  files_.emplace(status.st_ino, Held{user, session, blocks, std::move(ours), std::move(on_closed)});
+  files_.emplace(status.st_ino, Held{user, session, blocks, std::make_shared<const UniqueFd>(std::move(ours)),
+                                     1, std::move(on_closed)});
   look_later();
   return theirs;
 }
@@ -306,7 +320,7 @@ bool HeldFiles::holds(uint64_t session) {
   for (auto file = files_.begin(); file != files_.end();) {
     if (file->second.session != session) {
       ++file;
-    } else if (is_open_elsewhere(file->second.file.get())) {
+    } else if (is_open_elsewhere(file->second.file->get())) {
       return true;
     } else {
       file = give_back(file);
@@ -328,11 +342,35 @@ HeldFiles::Files::iterator HeldFiles::give_back(Files::iterator file) {
   return next;
 }
 
-void HeldFiles::look(std::optional<uid_t> user) {
+void HeldFiles::look(uid_t user) {
   for (auto file = files_.begin(); file != files_.end();) {
     const Held& held = file->second;
-    const bool stays = (user && held.user != *user) || is_open_elsewhere(held.file.get());
+    const bool stays = held.user != user || is_open_elsewhere(held.file->get());
     file = stays ? std::next(file) : give_back(file);
+  }
+}
+
+void HeldFiles::begin_look() {
+  if (files_.empty()) return;
+  const auto looked = std::make_shared<std::vector<Looked>>();
+  for (const auto& [inode, held] : files_) looked->push_back({inode, held.file, held.leases, false});
+  const auto work = [looked](int) {
+    for (Looked& each : *looked) each.is_closed = !is_open_elsewhere(each.file->get());
+  };
+  const auto then = [this, looked] {
+    end_look(*looked);
+    look_later();
+  };
+  if (!closer_.work_with(own_, looked->front().file->get(), work, then)) look_later();
+}
+
+// A file that was leased again meanwhile is open again, and is looked at the next time.
+void HeldFiles::end_look(const std::vector<Looked>& looked) {
+  for (const Looked& each : looked) {
+    const auto found = files_.find(each.inode);
+    if (!each.is_closed || found == files_.end()) continue;
+    const bool is_the_same = found->second.file == each.file && found->second.leases == each.leases;
+    if (is_the_same) give_back(found);
   }
 }
 

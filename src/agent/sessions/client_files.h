@@ -76,6 +76,10 @@ class ForeignCloser {
   QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
   // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
   void close(uid_t user, UniqueFd fd, QuotaShare share);
+  // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. It is closed like
+  // close() after its last owner. It counts in `share` until then, or from then on if that is empty.
+  // REQUIRES: this object outlives the owners
+  std::shared_ptr<const UniqueFd> share(uid_t user, UniqueFd fd, QuotaShare share = {});
   // Work with a file. Runs on the user's thread, and uses nothing of the agent's. Left undone if there is no
   // memory for it.
   using FileWork = std::function<void(int file)>;
@@ -181,7 +185,9 @@ inline UniqueFd reopen_read_only(int fd) {
 // memory (base/quota.h).
 //
 // The kernel tells whether any process has a file open: it grants a write lease (fcntl(2), F_SETLEASE) only
-// on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create().
+// on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create(). fcntl(2) takes
+// a lock that any reader of a long /proc/locks holds, so another thread asks once a second. Only requests of
+// a user who holds files ask at once, and about that user's files alone.
 //
 // For the agent's thread.
 class HeldFiles {
@@ -195,8 +201,9 @@ class HeldFiles {
     return Quota::Size::of(std::min(kBlocks.all, descriptors / 16));
   }
 
-  // REQUIRES: the loop outlives this object
-  HeldFiles(EventLoop& loop, uid_t own, Quota::Size blocks = kBlocks);
+  // The closer's thread of `own`, the agent's user, asks the kernel. REQUIRES: the loop and the closer
+  // outlive this object, and so do the closer's tasks
+  HeldFiles(EventLoop& loop, ForeignCloser& closer, uid_t own, Quota::Size blocks = kBlocks);
 
   // Returns whether the user's programs may hold `bytes` more. Looks for closed files first if necessary.
   bool allows(uid_t user, size_t bytes);
@@ -210,29 +217,38 @@ class HeldFiles {
   bool holds(uint64_t session);
   // Returns the number of blocks that the user's programs hold.
   size_t held_by(uid_t user);
+  // Has the thread look for files that no process has open. They count until its task has run.
+  void begin_look();
 
  private:
   struct Held {
     uid_t user;
     uint64_t session;
     size_t blocks;
-    UniqueFd file;
+    std::shared_ptr<const UniqueFd> file;
+    size_t leases;  // number of descriptors that lease() has returned
     std::function<void()> on_closed;
+  };
+  // A file that the thread asks about, as it was then.
+  struct Looked {
+    ino_t inode;
+    std::shared_ptr<const UniqueFd> file;
+    size_t leases;
+    bool is_closed;
   };
   using Files = std::map<ino_t, Held>;  // by inode number: all files are in one file system
 
   Files::iterator give_back(Files::iterator file);
-  // Drops the files of the user, or of all users, that no process has open.
-  void look(std::optional<uid_t> user = std::nullopt);
+  // Drops the files of the user that no process has open.
+  void look(uid_t user);
+  void end_look(const std::vector<Looked>& looked);
   void look_later();
 
-  EventLoop& loop_;
+  ForeignCloser& closer_;
+  const uid_t own_;
   Quota blocks_;
   Files files_;
-  DeadlineTimer next_look_{loop_, [this] {
-                             look();
-                             look_later();
-                           }};
+  DeadlineTimer next_look_;
 };
 
 }  // namespace verbena::agent

@@ -71,7 +71,7 @@ UniqueFd take_passed_socket() {
 ClientSockets::ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own, Quota::Size received)
     : loop_(loop),
       closer_(received, own),
-      files_(loop, own, HeldFiles::room_with(descriptor_limit())),
+      files_(loop, closer_, own, HeldFiles::room_with(descriptor_limit())),
       unread_(unread, own),
       replies_(room_for_replies(unread), own) {
   loop_.watch(closer_.fd(), EPOLLIN, [this](uint32_t) { take_closed(); });

@@ -95,7 +95,7 @@ class ClientTable {
   bool expects_early_descriptors_ = true;
   size_t next_listener_ = 0;            // the next one to accept from
   uint64_t network_namespace_ = 0;      // 0: not supported by the kernel
-  const std::shared_ptr<Quota> quota_;  // counts sessions until their sockets are closed
+  const std::shared_ptr<Quota> quota_;  // counts sessions until their descriptors are closed
   uint64_t next_ = 1;
   std::map<uint64_t, Coming> coming_;  // accepted, without a session yet
   std::map<uint64_t, Client> sessions_;

@@ -121,14 +121,19 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
     : parts_(parts),
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
       socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies, share),
-      events_(parts.loop, parts.sockets, peer.uid, parts.links, *this, std::move(share)) {
-  client_.process = share_process(watch_peer(socket_.get(), peer.pid));
+      events_(parts.loop, parts.sockets, peer.uid, parts.links, *this, share) {
+  client_.process =
+      parts.sockets.closer().share(peer.uid, watch_peer(socket_.get(), peer.pid), std::move(share));
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return take_events(events); });
   if (!client_.process) return;
   try {
-    // Watches the process, because other processes may have inherited its socket.
-    parts_.loop.watch(client_.process->get(), EPOLLIN, [this](uint32_t) { close(); });
+    // Watches the process, because other processes may have inherited its socket. To end the watch may take
+    // as long as the user likes (epoll(7)).
+    parts_.loop.watch_for(peer.uid, client_.process->get(), EPOLLIN, [this](uint32_t) {
+      close();
+      return false;
+    });
   } catch (...) {
     parts_.loop.forget(socket_.get());  // the destructor does not run
     throw;

@@ -58,7 +58,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
     const ServedUsers& served;
     AgentHost& agent;
   };
-  // `share`: what the session counts in until its sockets are closed.
+  // `share`: what the session counts in until its sockets and its pidfd are closed.
   Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share = {});
   ~Session() override;
 

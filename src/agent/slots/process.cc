@@ -205,7 +205,7 @@ void PortHolderSearch::begin(uint16_t port) {
   }
   try {
     thread_ = std::jthread([this, port](const std::stop_token& stop) {
-      std::string found = search_(port, [&] { return !stop.stop_requested(); });
+      Found found = search_(port, [&] { return !stop.stop_requested(); });
       const std::lock_guard lock(mutex_);
       found_ = std::move(found);
       goes_on_ = false;
@@ -217,17 +217,19 @@ void PortHolderSearch::begin(uint16_t port) {
   }
 }
 
-std::optional<std::string> PortHolderSearch::take(Duration patience) {
+std::optional<PortHolderSearch::Found> PortHolderSearch::take(Duration patience) {
   std::unique_lock lock(mutex_);
   is_done_.wait_for(lock, patience, [this] { return !goes_on_; });
   return std::exchange(found_, std::nullopt);
 }
 
-std::string PortHolderSearch::look(uint16_t port, const std::function<bool()>& may_go_on) {
+PortHolderSearch::Found PortHolderSearch::look(uint16_t port, const std::function<bool()>& may_go_on) {
   const auto holders = holders_of_port(port);
   if (holders.empty()) return {};
+  const uid_t own = ::geteuid();
   size_t left = kMaxLinks;
-  return describe_holder(holders.front(), [&] { return may_go_on() && left-- > 0; });
+  return {describe_holder(holders.front(), [&] { return may_go_on() && left-- > 0; }),
+          std::ranges::all_of(holders, [own](const PortHolder& holder) { return holder.uid == own; })};
 }
 
 }  // namespace verbena::agent

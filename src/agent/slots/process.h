@@ -35,7 +35,9 @@ UniqueFd watch_peer(int socket, pid_t pid);
 // A pidfd with several owners. Unlike a pid, a pidfd identifies its process in every pid namespace. So an
 // agent in one container of a pod can take over pidfds from an agent in another.
 using SharedProcess = std::shared_ptr<const UniqueFd>;
-// Makes a pidfd one that several owners can share. Returns a null pointer if `pidfd` is empty.
+// Makes a pidfd one that several owners can share. Returns a null pointer if `pidfd` is empty. Its last owner
+// closes it, and may wait: all pidfds of a process have the locks that anybody sets on one. The agent has
+// ForeignCloser::share() instead.
 SharedProcess share_process(UniqueFd pidfd);
 // Returns whether the process has ended. REQUIRES: `pidfd` is a pidfd
 bool has_ended(int pidfd);
@@ -68,8 +70,11 @@ std::string describe_holder(const PortHolder& holder, const std::function<bool()
 // waits only in take() and the destructor.
 class PortHolderSearch {
  public:
-  // Returns describe_holder() of the port's first holder, or an empty string if there is none.
-  using Search = std::function<std::string(uint16_t port, const std::function<bool()>& may_go_on)>;
+  struct Found {
+    std::string holder;  // describe_holder() of the port's first holder, or empty if there is none
+    bool all_ours;       // there are holders, and all belong to this process's user
+  };
+  using Search = std::function<Found(uint16_t port, const std::function<bool()>& may_go_on)>;
   // The destructor cancels a running search, and waits for its thread.
   explicit PortHolderSearch(Search search = look) : search_(std::move(search)) {}
 
@@ -77,16 +82,16 @@ class PortHolderSearch {
   void begin(uint16_t port);
   // Returns the result of a search that has ended since the last call, or nullopt if there is none. Waits up
   // to `patience` for a running search.
-  std::optional<std::string> take(Duration patience);
+  std::optional<Found> take(Duration patience);
 
-  static std::string look(uint16_t port, const std::function<bool()>& may_go_on);
+  static Found look(uint16_t port, const std::function<bool()>& may_go_on);
 
  private:
   const Search search_;
   std::mutex mutex_;
   std::condition_variable is_done_;
-  bool goes_on_ = false;              // under the mutex
-  std::optional<std::string> found_;  // under the mutex
+  bool goes_on_ = false;        // under the mutex
+  std::optional<Found> found_;  // under the mutex
   std::jthread thread_;
 };
 

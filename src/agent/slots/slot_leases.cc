@@ -7,10 +7,12 @@ Orphans::~Orphans() {
   while (!orphans_.empty()) remove(orphans_.begin()->first);
 }
 
-std::optional<SharedProcess> Orphans::find_process(const Lessee& lessee) {
+std::optional<SharedProcess> Orphans::find_process(const Lessee& lessee) const {
   if (lessee.process) return has_ended(lessee.process->get()) ? nullptr : lessee.process;
   if (lessee.pid <= 0) return std::nullopt;
-  SharedProcess process = share_process(watch_process(lessee.pid));
+  UniqueFd pidfd = watch_process(lessee.pid);
+  const SharedProcess process =
+      closer_ != nullptr ? closer_->share(lessee.uid, std::move(pidfd)) : share_process(std::move(pidfd));
   return process && is_same_start(start_time_of(lessee.pid), lessee.start_time) ? process : nullptr;
 }
 
@@ -24,7 +26,10 @@ bool Orphans::watch(const LeasedSlot& slot, OnEnd on_end) {
     return true;
   }
   if (!*process) return false;
-  loop_.watch((*process)->get(), EPOLLIN, [end = std::move(end)](uint32_t) { end(); });
+  loop_.watch_for(slot.lessee.uid, (*process)->get(), EPOLLIN, [end = std::move(end)](uint32_t) {
+    end();
+    return false;
+  });
   orphans_[slot.index] = {.process = *process, .timer = std::nullopt};
   return true;
 }
@@ -52,7 +57,7 @@ SlotLeases::SlotLeases(EventLoop& loop, Wire& wire, SlotTable& slots, CounterPub
       counters_(counters),
       domains_(domains),
       agent_(agent),
-      orphans_(loop) {}
+      orphans_(loop, wire.closer()) {}
 
 void SlotLeases::pause_wire() {
   wire_retry_ = MonotonicClock::now() + kWireInterval / 2;

@@ -32,13 +32,16 @@ namespace verbena::agent {
 class Orphans {
  public:
   using OnEnd = std::function<void(uint32_t slot)>;
-  explicit Orphans(EventLoop& loop, Duration unseen_patience = std::chrono::seconds(30))
-      : loop_(loop), unseen_patience_(unseen_patience) {}
+  // `closer` closes pidfds.
+  explicit Orphans(EventLoop& loop, ForeignCloser* closer = nullptr,
+                   Duration unseen_patience = std::chrono::seconds(30))
+      : loop_(loop), closer_(closer), unseen_patience_(unseen_patience) {}
   ~Orphans();
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  // Watches the slot's process, and calls `on_end` when it ends. Returns false if it has ended already.
+  // Watches the slot's process, and calls `on_end` in a turn of its user when it ends. Returns false if it
+  // has ended already.
   bool watch(const LeasedSlot& slot, OnEnd on_end);
   // Stops watching the slot's process. Called when the process reconnects or its slot is taken back. Returns
   // whether the slot had an orphan.
@@ -52,9 +55,10 @@ class Orphans {
     std::optional<EventLoop::TimerId> timer;  // only without a pidfd
   };
   // Returns the pidfd, a null pointer if the process has ended, or nullopt if neither pidfd nor pid is known.
-  static std::optional<SharedProcess> find_process(const Lessee& lessee);
+  std::optional<SharedProcess> find_process(const Lessee& lessee) const;
 
   EventLoop& loop_;
+  ForeignCloser* const closer_;
   const Duration unseen_patience_;
   std::map<uint32_t, Orphan> orphans_;
 };

@@ -31,11 +31,12 @@ Result<UniqueFd> make_status_page() {
 
 // Sets the borrower's process from a pidfd. The former agent knew the process by a pid that may mean nothing
 // in this pid namespace.
-void take_process(Lessee& lessee, UniqueFd pidfd) {
+void take_process(Lessee& lessee, UniqueFd pidfd, ForeignCloser* closer) {
   if (!pidfd || !is_pidfd(pidfd.get())) return;
   lessee.pid = pid_of(pidfd.get());
   lessee.start_time = start_time_of(lessee.pid);
-  lessee.process = share_process(std::move(pidfd));
+  lessee.process =
+      closer != nullptr ? closer->share(lessee.uid, std::move(pidfd)) : share_process(std::move(pidfd));
 }
 
 }  // namespace
@@ -238,7 +239,7 @@ Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) 
     if (!entry.leased) continue;
     entry.lease = ++leases_;
     entry.lessee = {0, slot.uid, slot.pid, slot.start_time, slot.program};
-    if (slot.process >= 0) take_process(entry.lessee, own(slot.process));
+    if (slot.process >= 0) take_process(entry.lessee, own(slot.process), wire_.closer());
     enter_lessee(slot.index, entry);
     entry.is_forwarded = slot.forwarder_end >= 0;
     if (entry.is_forwarded) pass_on(slot.index, slot.uid, own(slot.forwarder_end));

@@ -201,17 +201,12 @@ void Wire::note_failure(int error) {
     return;
   }
   const bool is_first = failures_ == 0;
-  if (is_first) {
-    const auto holders = holders_of_port(port_);
-    may_be_ours_ = !holders.empty() && std::ranges::all_of(holders, [](const PortHolder& holder) {
-      return holder.uid == ::geteuid();
-    });
-  }
   if (failures_++ % kLookInterval == 0) holder_search_.begin(port_);
   const auto found = holder_search_.take(is_first ? kSearchPatience : Duration::zero());
+  may_be_ours_ = found ? found->all_ours : is_first || may_be_ours_;
   if (!found && !reason_.empty()) return;
   reason_ = verbena::format("UDP port {} is taken by {}", port_,
-                            found && !found->empty() ? *found : "another program");
+                            found && !found->holder.empty() ? found->holder : "another program");
 }
 
 Result<void> Wire::adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> shared) {

@@ -85,8 +85,8 @@ class Wire {
   const std::string& reason() const { return reason_; }
   // Returns reason() while there are no sockets, else an empty string.
   std::string no_wire_reason() const { return has_sockets() ? std::string() : reason_; }
-  // Returns whether all sockets of the port belong to the agent's own user. They may then be of clients of a
-  // killed agent, whose takeover state is worth waiting for.
+  // Returns whether all sockets of the port belong to the agent's own user, as far as is known. They may then
+  // be of clients of a killed agent, whose takeover state is worth waiting for.
   bool may_be_ours() const { return may_be_ours_; }
 
   // Makes the slot's socket drop all packets, empties the socket's queue, and stops forwarding. Called when
@@ -127,6 +127,7 @@ class Wire {
  private:
   static constexpr size_t kMaxWaiting = 256;
   // Maximum wait of the first failed open() to learn which process has the port. Later calls do not wait.
+  // With 200,000 sockets of another user the kernel's list of them takes seconds to read.
   static constexpr Duration kSearchPatience = std::chrono::milliseconds(500);
 
   // Sets `reason_` after a failed bind(2) with this errno.

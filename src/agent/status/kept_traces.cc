@@ -140,6 +140,8 @@ void KeptTraces::keep(const LeasedSlot& slot, bool in_order, TimePoint now) {
 
 void KeptTraces::keep(const ConnectionTrace& trace, TimePoint now) {
   const TracedProcess& process = trace.process();
+  const auto copy = trace.copy();
+  if (!copy) return log_debug("a trace of process {} is lost: errno {}", process.pid, copy.error().code);
   keep_copy({.process = process.process != 0 ? process.process : new_process(),
              .slot = place_of(trace),
              .pid = process.pid,
@@ -147,7 +149,7 @@ void KeptTraces::keep(const ConnectionTrace& trace, TimePoint now) {
              .program = process.program,
              .ended = now,
              .in_order = trace.ended_in_order},
-            trace.file(), 0);
+            copy->get(), 0);
 }
 
 void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
@@ -161,10 +163,12 @@ void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
     added->bytes = copied->bytes;
     added->file = std::move(copied->file);
   };
-  const auto begun = closer_.work_with(added->uid, file, copy, [this, added] {
+  if (!copies_->allows(added->uid)) return log_debug("a trace of process {} is lost: too many", added->pid);
+  const auto then = [this, added, share = take_share(copies_, added->uid)] {
     forget_quiet(added->ended);
     if (added->file) add(std::move(*added));
-  });
+  };
+  const auto begun = closer_.work_with(added->uid, file, copy, then);
   if (!begun) log_debug("a trace of process {} is lost: errno {}", added->pid, begun.error().code);
 }
 

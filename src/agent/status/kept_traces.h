@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "agent/sessions/client_files.h"
 #include "agent/slots/slot_table.h"
+#include "base/quota.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
@@ -72,7 +75,8 @@ class KeptTraces {
 
   // Has the trace copied out of a slot's status page. Called before the slot's lease ends. `in_order` is true
   // if the process gave the slot back, false if the process ended without doing so. An unused trace is not
-  // stored, nor is one for which the user may have no descriptor.
+  // stored, nor is one for which the user may have no descriptor, or has no share of kMaxTraces copies that
+  // are being made or wait for a turn of the user.
   void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
   // Has the trace copied of the connections of a client whose session has ended.
   void keep(const ConnectionTrace& trace, TimePoint now);
@@ -102,6 +106,7 @@ class KeptTraces {
   void erase(std::list<Kept>::iterator kept);
 
   ForeignCloser& closer_;
+  const std::shared_ptr<Quota> copies_ = std::make_shared<Quota>(Quota::Size::of(kMaxTraces), ::geteuid());
   std::list<Kept> kept_;  // the oldest first
   uint64_t next_ = 1;
   uint64_t unknown_processes_ = 0;

@@ -102,11 +102,13 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   uid_t user() const { return uid_; }
   bool has_unread() const { return has_packets(socket_); }
 
-  // Waits for the next packet.
+  // Waits for the next packet. To end the watch may take as long as the user likes, who has the socket
+  // (epoll(7)).
   void watch() {
-    loop_.watch(socket_, EPOLLIN, [this](uint32_t) {
+    loop_.watch_for(uid_, socket_, EPOLLIN, [this](uint32_t) {
       forget();
       of_.ask_soon(*this);
+      return false;
     });
     is_watching_ = true;
   }
@@ -119,7 +121,10 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
     }
     log_info("pid {} is stopped: its peers are asked to wait", pid_);
     // Edge-triggered: what is only peeked at stays there.
-    loop_.watch(socket_, EPOLLIN | EPOLLET, [this](uint32_t) { read_soon(); });
+    loop_.watch_for(uid_, socket_, EPOLLIN, [this](uint32_t) {
+      read_soon();
+      return false;
+    });
     answers_ = true;
     ++stops_;
     is_watching_ = true;

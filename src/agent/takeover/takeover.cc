@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/takeover/takeover.h"
 
+#include <utility>
+
+#include <fcntl.h>
+
 #include "control/model/agent_process.h"
 
 namespace verbena::agent {
@@ -16,9 +20,21 @@ void TakeoverRecord::put_slot(uint32_t index) {
   if (!takeover_state_.put_slot(slots_.record(index)) || takeover_state_.is_long()) rewrite();
 }
 
-void TakeoverRecord::put_links(int link_file) {
-  link_file_ = link_file;
-  if (!takeover_state_.put_links(link_file) || takeover_state_.is_long()) rewrite();
+void TakeoverRecord::lease_ending(uint32_t index) {
+  const SlotRecord slot = slots_.record(index);
+  for (const int fd : {slot.page, slot.forwarder_end, slot.process}) keep(slot.uid, fd);
+}
+
+void TakeoverRecord::keep(uid_t user, int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (copy) former_.push_back({user, std::move(copy)});
+}
+
+void TakeoverRecord::put_links(const control::LinkSnapshot& links) {
+  auto file = control::write_link_file(links);
+  if (!file) return log_warning("links would not survive the agent's end: errno {}", file.error().code);
+  link_file_ = std::move(*file);
+  if (!takeover_state_.put_links(link_file_.get()) || takeover_state_.is_long()) rewrite();
 }
 
 void TakeoverRecord::put_ledger(int ledger) {
@@ -27,12 +43,11 @@ void TakeoverRecord::put_ledger(int ledger) {
 }
 
 void TakeoverRecord::rewrite() {
-  auto removed = takeover_state_.rewrite(slots_.records(), {link_file_, ledger_, served_.only()});
-  if (!removed) {
-    return log_warning("clients would not survive the agent's end: errno {}", removed.error().code);
+  const auto written = takeover_state_.rewrite(slots_.records(), {link_file_.get(), ledger_, served_.only()});
+  if (!written) log_warning("clients would not survive the agent's end: errno {}", written.error().code);
+  for (Former& each : std::exchange(former_, {})) {
+    closer_.close(each.user, std::move(each.fd), closer_.count(each.user));
   }
-  const uid_t own = ::geteuid();
-  for (UniqueFd& fd : *removed) closer_.close(own, std::move(fd), closer_.count(own));
 }
 
 namespace {
@@ -84,7 +99,13 @@ void Takeover::offer_state(UniqueFd takeover_state) {
   if (of_.wire.has_sockets()) {  // only slots without a wire can be from before
     std::erase_if(contents.slots, [](const SlotRecord& slot) { return slot.socket >= 0; });
   }
-  if (const auto adopted = of_.slots.adopt(contents); !adopted) {
+  const auto adopted = of_.slots.adopt(contents);
+  // Several messages may have a slot's descriptors. A close may wait for locks of the slot's user.
+  ForeignCloser* const closer = of_.wire.closer();
+  for (UniqueFd& fd : contents.fds) {
+    if (fd && closer != nullptr) closer->close(::geteuid(), std::move(fd), closer->count(::geteuid()));
+  }
+  if (!adopted) {
     log_warning("an earlier agent's slots cannot be taken over: errno {}", adopted.error().code);
     return;
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
@@ -16,6 +17,7 @@
 #include "agent/takeover/takeover_state.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "control/model/link.h"
 
 namespace verbena::agent {
 
@@ -33,8 +35,12 @@ class TakeoverRecord {
   int client_end() const { return takeover_state_.client_end(); }
 
   void put_slot(uint32_t index);
-  // Appends the current link table file. REQUIRES: `link_file` stays open until the next call of this method
-  void put_links(int link_file);
+  // Keeps copies of the slot's descriptors until its messages are removed. A last close may take as long as
+  // the slot's user likes, so that user's thread makes it. Called when the slot's lease ends.
+  void lease_ending(uint32_t index);
+  // Appends the link table, in a file that no client gets. Clients could make the next agent wait for the
+  // pages of theirs (madvise(2), MADV_COLLAPSE).
+  void put_links(const control::LinkSnapshot& links);
   // Appends the file in which the connection manager records its connections (cm/ledger.h). REQUIRES: the
   // ledger stays open as long as this object, and remains the same file
   void put_ledger(int ledger);
@@ -42,11 +48,18 @@ class TakeoverRecord {
   void rewrite();
 
  private:
+  struct Former {
+    uid_t user;
+    UniqueFd fd;
+  };
+  void keep(uid_t user, int fd);
+
   const SlotTable& slots_;
   const ServedUsers& served_;
   ForeignCloser& closer_;
   TakeoverState takeover_state_;
-  int link_file_ = -1;
+  std::vector<Former> former_;  // of ended leases: messages may have them
+  UniqueFd link_file_;
   int ledger_ = -1;
 };
 

@@ -154,7 +154,7 @@ Result<void> TakeoverState::put_file(uint32_t what, int file) {
   return send(protocol::bytes_of(header), {&file, 1});
 }
 
-Result<std::vector<UniqueFd>> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {
+Result<void> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {
   const size_t old = std::exchange(messages_, 0);
   Result<void> written;
   if (rest.only) written = send(protocol::bytes_of(OnlyUser{{kTakeoverMagic, 0}, *rest.only}));
@@ -169,13 +169,11 @@ Result<std::vector<UniqueFd>> TakeoverState::rewrite(std::span<const SlotRecord>
     messages_ += old;
     return fail(written.error().code);
   }
-  std::vector<UniqueFd> removed;
-  std::byte message[kMaxVaultMessage];
+  std::byte header[sizeof(VaultHeader)];
   for (size_t i = 0; i < old; ++i) {
-    auto dropped = control::receive_message(out_.get(), message, control::kMaxScmFds);
-    if (dropped) std::ranges::move(dropped->fds, std::back_inserter(removed));
+    if (!control::receive_message(out_.get(), header, 0)) break;
   }
-  return removed;
+  return {};
 }
 
 TakeoverState::Contents TakeoverState::take(int client_end) {

@@ -69,9 +69,10 @@ class TakeoverState {
     int ledger = -1;
     std::optional<uid_t> only = std::nullopt;
   };
-  // Appends the state, then removes all older messages. Returns their descriptors: clients have copies of the
-  // files, so the caller must not close them where a close may not wait.
-  Result<std::vector<UniqueFd>> rewrite(std::span<const SlotRecord> slots, const Rest& rest);
+  // Appends the state, then removes all older messages. The kernel drops their descriptors: none is closed
+  // like a descriptor of this process, so files with locks take no time. REQUIRES: another descriptor of each
+  // is open, unless a last close may wait
+  Result<void> rewrite(std::span<const SlotRecord> slots, const Rest& rest);
 
   // Reads and removes all messages from the receiving end that a killed agent's client has sent. Ignores
   // malformed messages. Returns empty Contents if there are none.

@@ -65,9 +65,14 @@ struct TraceWish {
 // The trace rings of a process. Each read() returns the events since the previous one.
 class ProcessTrace {
  public:
+  // Adds rings, or takes a later copy of those of the slot. The agent returns copies of its own traces.
   void add(TraceSource source) {
     const uint32_t slot = source.slot;
-    rings_.try_emplace(slot, std::move(source));
+    const auto [place, is_new] = rings_.try_emplace(slot, std::move(source));
+    if (is_new) return;
+    Ring& ring = place->second;
+    ring.source = std::move(source);
+    ring.reader.read_from(ring.source.file.get());
   }
   bool is_traced() const {
     return std::ranges::any_of(rings_, [](const auto& each) { return each.second.reader.has_rings(); });

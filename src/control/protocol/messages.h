@@ -416,7 +416,7 @@ struct KeptTraceReply {
 static_assert(sizeof(KeptTraceReply) == 120);
 
 // Requests the connection trace of a running process. In the KeptTraceReply, ended_at and in_order are 0, and
-// `slot` is no valid slot number. The agent continues to write to the file.
+// `slot` is no valid slot number. The file is a copy, without later events.
 struct ConnectionTraceRequest {
   MessageHeader header;
   uint64_t from;

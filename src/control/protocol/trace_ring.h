@@ -14,7 +14,7 @@ static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
 // The latest events of a slot's QPs, for `verbena trace`: rings in the status page that the process's shard
 // writes. The agent has the page, too, so the rings can be read while the process hangs and after it has
 // ended. They contain plain numbers that a reader does not trust. Connection management events are in rings
-// that the agent writes, in one file per process.
+// of the agent, which returns copies.
 //
 // The comments list the numbers of each kind of event (TraceEntry::numbers) in order. New kinds are appended
 // to their part.

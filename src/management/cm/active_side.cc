@@ -61,7 +61,6 @@ void remember(const ConnectRequest& request, Connection& connection) {
   info.peer_response_timeout = request.remote_response_timeout;
   info.max_cm_retries = request.max_cm_retries & 15;
   connection.local_ca_guid = request.local_ca_guid;
-  connection.timeout = 2 * time_of(request.packet_life_time) + time_of(request.remote_response_timeout);
 }
 
 }  // namespace
@@ -73,6 +72,7 @@ Result<LocalId> Manager::connect(const ConnectRequest& request, uint64_t context
   Connection& connection = table_.create(context, request.path, request.account);
   req.local_id = connection.info.local_id;
   remember(request, connection);
+  connection.timeout = config_.answer_time(request.packet_life_time, request.remote_response_timeout);
   sender_.begin_transaction(connection);
   table_.enter(connection, State::kReqSent);
   sender_.send_until_answered(connection, req, now);

@@ -15,6 +15,7 @@ ConnectionTable::ConnectionTable(const ManagerConfig& config, Sink& sink, Counte
       sink_(sink),
       counters_(counters),
       half_open_(Quota::Size::of(config.max_half_open), config.own_account),
+      unanswered_(Quota::Size::of(config.max_unanswered), config.own_account),
       ids_(random.next(), config.id_mask),
       by_local_id_(0, KeyedHash(random.next())),
       by_remote_id_(0, KeyedHash(random.next())),
@@ -67,8 +68,14 @@ void ConnectionTable::release_if_done(Connection& connection) {
   }
 }
 
+// REQUIRES: the connection has an owner
 void ConnectionTable::disown(Connection& connection) {
-  if (std::exchange(connection.has_owner, false)) --owned_with(connection);
+  --owned_with(connection);
+  connection.has_owner = false;
+  if (connection.info.state != State::kDreqSent) return release_if_done(connection);
+  const bool may_wait = unanswered_.allows(connection.info.account);
+  unanswered_.take(connection.info.account);
+  if (!may_wait) release(connection);
 }
 
 Result<Connection*> ConnectionTable::find_owned(LocalId id) {
@@ -152,6 +159,7 @@ void ConnectionTable::enter(Connection& connection, State state) {
   State& current = connection.info.state;
   if (kHalfOpen.has(state)) half_open_.take(connection.info.account);
   if (kHalfOpen.has(current)) half_open_.give_back(connection.info.account);
+  if (!connection.has_owner && current == State::kDreqSent) unanswered_.give_back(connection.info.account);
   if (kHoldsRemoteQpn.has(current) && !kHoldsRemoteQpn.has(state)) {
     erase_from(by_remote_qpn_, remote_qpn_of(connection), connection);
   }

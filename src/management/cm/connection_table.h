@@ -115,7 +115,8 @@ class ConnectionTable {
   void release(Connection& connection);
   // Deletes the connection if its owner has destroyed it, its state is kIdle, and it does not linger.
   void release_if_done(Connection& connection);
-  // Marks the connection as destroyed: its owner gets no more events of it.
+  // Marks the connection as destroyed: its owner gets no more events of it. Deletes the connection if nothing
+  // is left to do, or if the account has too many that await a DREP (ManagerConfig::max_unanswered).
   void disown(Connection& connection);
 
   Connection* find(LocalId id) const {
@@ -214,6 +215,7 @@ class ConnectionTable {
   Sink& sink_;
   Counters& counters_;
   Quota half_open_;
+  Quota unanswered_;  // destroyed connections in state kDreqSent
   IdSequence ids_;
   size_t waiting_ = 0;
   std::array<size_t, kStates> owned_{};

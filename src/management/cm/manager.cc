@@ -117,7 +117,6 @@ Result<void> Manager::destroy(LocalId id, TimePoint now) {
   if (!connection) return tl::unexpected(connection.error());
   abandon(**connection, now);
   table_.disown(**connection);
-  table_.release_if_done(**connection);
   return {};
 }
 
@@ -150,7 +149,8 @@ Result<void> Manager::restore(const ConnectionInfo& agreed, uint64_t context, Ti
   Connection& connection = table_.take_up(agreed, context);
   ConnectionInfo& info = connection.info;
   info.ack_timeout &= 31;
-  connection.timeout = config_.answer_time(info.peer_response_timeout) + time_of(info.ack_timeout);
+  connection.timeout =
+      config_.answer_time(info.peer_response_timeout) + config_.response_time(info.ack_timeout);
   sender_.begin_transaction(connection);
   return {};
 }

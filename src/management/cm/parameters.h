@@ -92,8 +92,11 @@ struct ManagerConfig {
   // The maximum number of connections in TIMEWAIT or refused at most 16 s ago. Beyond it, the oldest waits
   // end early. REQUIRES: more than 0
   size_t max_waiting = 65536;
-  // The maximum exponent that we accept from a peer for its response time, and for TIMEWAIT: 22 is 17 s.
-  // Larger ones are cut.
+  // The maximum number of destroyed connections whose DREQ the peer has not answered. base/quota.h shares the
+  // number among accounts. Beyond it a DREQ is sent once, and its answer is not awaited.
+  size_t max_unanswered = 65536;
+  // The maximum exponent that we accept for a response time, from a peer or the owner, and for TIMEWAIT: 22
+  // is 17 s. Larger ones are cut.
   uint8_t longest_response_timeout = 22;
   // The minimum exponent for a peer's response time in answer_time(): 14 is 67 ms.
   uint8_t shortest_response_timeout = 14;
@@ -106,14 +109,18 @@ struct ManagerConfig {
   // Makes communication IDs a counter XORed with this mask; otherwise IDs are unpredictable (IdSequence).
   std::optional<uint32_t> id_mask;
 
-  // Returns the time to wait if a peer announces this exponent for its response time or for the lifetime of
-  // its packets.
+  // Returns the time to wait if this exponent is given for the peer's response time or for the lifetime of
+  // packets.
   Duration response_time(uint8_t exponent) const {
     return time_of(std::min(exponent, longest_response_timeout));
   }
   // Like response_time(), but at least the time of shortest_response_timeout. Used for retransmissions.
   Duration answer_time(uint8_t exponent) const {
     return response_time(std::max(exponent, shortest_response_timeout));
+  }
+  // Returns the time to wait for an answer to our own request, where both exponents are the owner's.
+  Duration answer_time(uint8_t packet_life_time, uint8_t response_timeout) const {
+    return 2 * response_time(packet_life_time) + response_time(response_timeout);
   }
   // Returns the time to wait if a peer asks for this exponent in an MRA.
   Duration service_time(uint8_t exponent) const {

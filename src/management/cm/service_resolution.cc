@@ -13,7 +13,7 @@ Result<LocalId> Manager::sidr_request(const SidrRequest& request, uint64_t conte
   connection.info.is_active = true;
   connection.info.pkey = request.pkey;
   connection.info.max_cm_retries = request.max_cm_retries;
-  connection.timeout = 2 * time_of(request.packet_life_time) + time_of(request.remote_response_timeout);
+  connection.timeout = config_.answer_time(request.packet_life_time, request.remote_response_timeout);
   sender_.begin_transaction(connection);
   req.request_id = connection.info.local_id;
   req.pkey = request.pkey;

@@ -32,6 +32,9 @@ class Reader {
   // it open.
   Reader(int file, size_t offset) : file_(file), offset_(offset) {}
 
+  // Reads from this file from now on, which has the same rings at a later time.
+  void read_from(int file) { file_ = file; }
+
   // Whether the file has trace rings. Processes with older libraries have none.
   bool has_rings() const;
 
@@ -54,7 +57,7 @@ class Reader {
   void read_ring(Ring& ring, std::vector<Event>& events);
   size_t take(const Ring& ring, uint64_t first, uint64_t end, std::vector<Event>& events) const;
 
-  const int file_;
+  int file_;
   const size_t offset_;
   Ring events_{offsetof(protocol::TraceRings, events)};
   Ring details_{offsetof(protocol::TraceRings, details)};

@@ -58,10 +58,15 @@ class Program : private CmClientHost {
     return ask<&ClientRequests::destroy>(protocol::MessageType::kCmDestroyId, request);
   }
   int bind(uint32_t id, uint16_t port) {
+    CmAddress any{};
+    any.family = AF_INET;
+    any.port = htons(port);
+    return bind(id, any);
+  }
+  int bind(uint32_t id, const CmAddress& address) {
     protocol::CmBindRequest request{};
     request.id = id;
-    request.address.family = AF_INET;
-    request.address.port = htons(port);
+    request.address = address;
     return ask<&ClientRequests::bind>(protocol::MessageType::kCmBind, request);
   }
   // An established connection of a former agent from 10.1.2.3 to itself, whose other end is unknown.
@@ -176,21 +181,23 @@ class Program : private CmClientHost {
 class CmInProcess : public ::testing::Test {
  protected:
   Program program(uid_t user) { return {service_, closer_, user}; }
-  // Adds a link with the address 10.1.2.3.
+  // Adds a link over netdev 1 with the addresses 10.1.2.3 and fe80::1.
   void add_link() {
     control::Link link;
     link.name = "test";
     link.device_index = link.interface_index = 1;
     link.up = true;
     constexpr uint8_t kAddress[] = {10, 1, 2, 3};
-    link.gids = {{0, roce::Address::from_ipv4(kAddress)}};
+    roce::Address link_local;
+    ::inet_pton(AF_INET6, "fe80::1", link_local.bytes.data());
+    link.gids = {{0, roce::Address::from_ipv4(kAddress)}, {1, link_local}};
     service_.links_changed({link}, {});
   }
 
   EventLoop loop_{Duration::zero()};
   ForeignCloser closer_;
   AgentHost agent_;
-  CmService service_{loop_, 4791, agent_};
+  CmService service_{loop_, closer_, 4791, agent_};
 };
 
 }  // namespace verbena::agent

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/cm/address.h"
+#include "agent/cm/in_process.h"
 
 namespace verbena::agent {
 namespace {
@@ -49,6 +50,18 @@ TEST(LinkDirectory, TakesALinkThatIsDownWhenThereIsNoOther) {
   ASSERT_TRUE(directory.loopback(true));
   EXPECT_EQ(directory.loopback(true)->address, gid("10.0.0.1"));
   EXPECT_FALSE(directory.loopback(false));
+}
+
+using LinkLocalAddresses = CmInProcess;
+
+// Otherwise a port may have as many listeners as there are numbers, and each request would walk over them.
+TEST_F(LinkLocalAddresses, AreBoundWithTheInterfaceOfTheirLinkOnly) {
+  add_link();
+  Program program = this->program(1000);
+  CmAddress address = address_of(gid("fe80::1"), 7471, 1);
+  EXPECT_EQ(program.bind(program.create(), address), 0);
+  address.scope_id = 2;
+  EXPECT_NE(program.bind(program.create(), address), 0);
 }
 
 }  // namespace

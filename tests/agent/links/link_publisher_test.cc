@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/sessions/client_files.h"
 #include "control/model/link.h"
 
 namespace verbena::agent {
@@ -46,6 +47,7 @@ class LinkPublisherTest : public ::testing::Test, private AgentHost {
   control::AdminResult<void> remove(const std::string& name) {
     return publisher.change([&](LinkTable& links) { return links.delete_link(name); });
   }
+  AgentHost& host() { return *this; }
   bool awaits_programs() const override { return awaits; }
   void links_changed(const std::vector<Link>& links) override { before.push_back(names(links)); }
 
@@ -62,6 +64,19 @@ TEST_F(LinkPublisherTest, ShowsNothingUntilItBegins) {
   publisher.begin();
   EXPECT_THAT(shown(), ElementsAre("rxe_eth0"));
   EXPECT_THAT(before, ElementsAre(IsEmpty()));
+}
+
+// Any client may have locks on it, for which a close waits.
+TEST_F(LinkPublisherTest, HasAFormerFileClosedByAThread) {
+  constexpr size_t kDescriptors = 10;
+  ForeignCloser closer({.all = kDescriptors, .reserve = 0});
+  LinkPublisher one(table, host(), &closer);
+  one.begin();
+  EXPECT_TRUE(closer.allows(0, kDescriptors));
+  add_netdev(2, "eth0", {10, 0, 0, 1});
+  one.publish();
+  EXPECT_FALSE(closer.allows(0, kDescriptors)) << "it counts until its end is taken";
+  EXPECT_TRUE(control::read_link_file(one.file()));
 }
 
 TEST_F(LinkPublisherTest, SaysOfAChangeWhatWasShownUntilThen) {

@@ -81,7 +81,7 @@ class MadDispatcherTest : public ::testing::Test {
   SlotTable slots_{wire_, ::geteuid()};
   LinkTable links_;
   CounterPublisher counters_{loop_, slots_, links_, sockets_.closer(), ::geteuid()};
-  CmService cm_{loop_, 4791, agent_};
+  CmService cm_{loop_, sockets_.closer(), 4791, agent_};
   MadDispatcher mads_{loop_, sockets_, ::geteuid(), "host", cm_, counters_, agent_};
 };
 

@@ -66,7 +66,7 @@ class OpenPortTest : public ::testing::Test {
   Wire wire_{4791};
   SlotTable slots_{wire_, 0};
   CounterPublisher counters_{loop_, slots_, links_, sockets_.closer(), 0};
-  CmService cm_{loop_, 4791, agent_};
+  CmService cm_{loop_, sockets_.closer(), 4791, agent_};
   MadDispatcher mads_{loop_, sockets_, 0, "host", cm_, counters_, agent_};
   UniqueFd socket_;
 };

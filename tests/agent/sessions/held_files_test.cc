@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -34,8 +35,19 @@ class HeldFilesTest : public ::testing::Test {
     return taken;
   }
 
+  // Looks for closed files as the timer does.
+  void look() {
+    files_.begin_look();
+    pollfd looked{.fd = closer_.fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&looked, 1, -1), 1);
+    for (const ForeignCloser::Done& done : closer_.take_closed()) {
+      if (done.task) done.task();
+    }
+  }
+
   EventLoop loop_;
-  HeldFiles files_{loop_, kOwn};
+  ForeignCloser closer_;
+  HeldFiles files_{loop_, closer_, kOwn};
 };
 
 TEST_F(HeldFilesTest, AFileCountsUntilNobodyHasItOpen) {
@@ -90,6 +102,29 @@ TEST_F(HeldFilesTest, TheSameFileCountsOnce) {
   EXPECT_EQ(files_.held_by(kUser), kLarge / HeldFiles::kBlockBytes);
   leased.clear();
   EXPECT_EQ(files_.held_by(kUser), 0u) << "the agent's own is not counted";
+}
+
+TEST_F(HeldFilesTest, AThreadFindsTheFilesThatNobodyHasOpen) {
+  int closed = 0;
+  auto first = files_.lease(kUser, file_in_memory().get(), 4096, 0, [&] { ++closed; });
+  const auto second = files_.lease(kOther, file_in_memory().get(), 4096, 0, [&] { ++closed; });
+  look();
+  EXPECT_EQ(closed, 0);
+  first->reset();
+  look();
+  EXPECT_EQ(closed, 1);
+}
+
+TEST_F(HeldFilesTest, AFileThatIsLeasedAgainDuringALookCounts) {
+  const UniqueFd kept = file_in_memory();
+  int closed = 0;
+  auto leased = files_.lease(kUser, kept.get(), 4096, 0, [&] { ++closed; });
+  leased->reset();
+  files_.begin_look();
+  leased = files_.lease(kUser, kept.get(), 4096);
+  ASSERT_TRUE(leased);
+  look();
+  EXPECT_EQ(closed, 0);
 }
 
 TEST_F(HeldFilesTest, KnowsWhetherASessionHasOne) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
 #include <chrono>
 #include <csignal>
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/sessions/client_files.h"
 #include "agent/slots/process.h"
 #include "agent/slots/slot_leases.h"
+#include "base/lingering_socket.h"
 #include "base/time.h"
 
 namespace verbena::agent {
@@ -70,6 +74,48 @@ TEST_F(OrphansTest, SeesTheEndOfAProcessByItsPidfdWhateverItsPidIsHere) {
   EXPECT_TRUE(orphans.empty());
 }
 
+// To end the watch may take as long as the user likes.
+TEST_F(OrphansTest, SeesTheEndOfAProcessInATurnOfItsUser) {
+  constexpr uid_t kOrphansUser = 1'000'000;  // not the user who runs the tests
+  TimePoint time = MonotonicClock::now();
+  Duration each = UserTurns::kSlow;
+  const auto clock = [&] { return time += each; };
+  EventLoop loop(EventLoop::kPerRound, clock, clock);
+  Orphans orphans(loop);
+  Lessee lessee;
+  lessee.uid = kOrphansUser;
+  lessee.process = share_process(UniqueFd(::eventfd(0, EFD_CLOEXEC)));
+  ASSERT_TRUE(watch(orphans, 5, lessee));
+  while (loop.try_send_to(kOrphansUser, [] {})) {
+  }
+  each = {};
+  ASSERT_EQ(::eventfd_write(lessee.process->get(), 1), 0);
+  while (ended_ == 0 && !loop.has_work_for(kOrphansUser)) loop.run_round();
+  EXPECT_EQ(ended_, 0u) << "its user pauses";
+  time += std::chrono::minutes(1);
+  while (ended_ == 0) loop.run_round();
+}
+
+// The close waits for locks that the user has on another pidfd of the process.
+TEST_F(OrphansTest, PidfdsAreClosedOnTheThreadOfTheirUserAndCountUntilThen) {
+  constexpr uid_t kOrphansUser = 1000;
+  ForeignCloser closer;
+  std::atomic<bool> is_stuck = true;
+  SharedProcess process = closer.share(kOrphansUser, watch_process(child_.pid()), closer.count(kOrphansUser));
+  ASSERT_TRUE(process);
+  ASSERT_TRUE(closer.work_with(
+      kOrphansUser, process->get(), [&](int) { is_stuck.wait(true); }, [] {}));
+  SharedProcess other = process;
+  process.reset();
+  EXPECT_EQ(closer.waiting(kOrphansUser), 1u) << "it has another owner";
+  other.reset();
+  EXPECT_EQ(closer.waiting(kOrphansUser), 2u);
+  is_stuck = false;
+  is_stuck.notify_all();
+  EXPECT_TRUE(test::becomes_true([&] { return closer.waiting(kOrphansUser) == 0; }));
+  EXPECT_EQ(closer.take_closed().size(), 2u) << "with its share";
+}
+
 TEST_F(OrphansTest, SeesThatAProcessHasEndedAlready) {
   Orphans orphans(loop_);
   Lessee lessee;
@@ -90,7 +136,7 @@ TEST_F(OrphansTest, KnowsAProcessWithoutAPidfdByItsPidAndStart) {
 }
 
 TEST_F(OrphansTest, GivesUpAProcessThatItCannotSeeAfterAWhile) {
-  Orphans orphans(loop_, Duration::zero());
+  Orphans orphans(loop_, nullptr, Duration::zero());
   ASSERT_TRUE(watch(orphans, 5, Lessee{}));
   EXPECT_TRUE(orphans.contains(5));
   run_until_one_ends();
@@ -98,7 +144,7 @@ TEST_F(OrphansTest, GivesUpAProcessThatItCannotSeeAfterAWhile) {
 }
 
 TEST_F(OrphansTest, DoesNotGiveUpOneThatHasComeBack) {
-  Orphans orphans(loop_, Duration::zero());
+  Orphans orphans(loop_, nullptr, Duration::zero());
   ASSERT_TRUE(watch(orphans, 5, Lessee{}));
   EXPECT_TRUE(orphans.remove(5));
   ASSERT_TRUE(watch(orphans, 6, Lessee{}));

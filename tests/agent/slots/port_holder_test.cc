@@ -25,7 +25,7 @@ TEST(PortHolderSearch, WaitsForNoSearchThatTakesLong) {
   std::promise<void> end;
   PortHolderSearch search([&](uint16_t port, const auto&) {
     end.get_future().wait();
-    return "somebody at " + std::to_string(port);
+    return PortHolderSearch::Found{"somebody at " + std::to_string(port), false};
   });
   EXPECT_FALSE(search.take(Duration::zero())) << "none was begun";
   search.begin(kPort);
@@ -34,7 +34,7 @@ TEST(PortHolderSearch, WaitsForNoSearchThatTakesLong) {
   end.set_value();
   const auto found = search.take(kLong);
   ASSERT_TRUE(found);
-  EXPECT_EQ(*found, "somebody at 4791");
+  EXPECT_EQ(found->holder, "somebody at 4791");
   EXPECT_FALSE(search.take(Duration::zero())) << "it is told once";
 }
 
@@ -44,7 +44,7 @@ TEST(PortHolderSearch, EndsWithItsOwner) {
     begun.set_value();
     while (may_go_on()) {
     }
-    return std::string();
+    return PortHolderSearch::Found();
   });
   search.begin(kPort);
   begun.get_future().wait();

@@ -14,6 +14,7 @@
 #include "agent/slots/process.h"
 #include "agent/slots/slot_packets.h"
 #include "agent/slots/wire.h"
+#include "agent/takeover/takeover.h"
 #include "agent/takeover/takeover_state.h"
 #include "base/lingering_socket.h"
 #include "control/protocol/status_page.h"
@@ -481,16 +482,67 @@ TEST(TakeoverState, IgnoresOtherMessages) {
   EXPECT_TRUE(TakeoverState::take(null.get()).slots.empty());
 }
 
+class SlotTablePages : public ::testing::Test {
+ protected:
+  static constexpr uid_t kHolder = 1000;
+  static constexpr size_t kDescriptors = 1000;
+
+  Result<LeasedSlot> lease() {
+    Lessee holder;
+    holder.session = 1;
+    holder.uid = kHolder;
+    return slots.lease(holder, kStart);
+  }
+  // Number of descriptors that wait to be closed, or whose end has not been taken.
+  size_t counted() const {
+    size_t free = kDescriptors;
+    while (!closer.allows(0, free)) --free;
+    return kDescriptors - free;
+  }
+
+  ForeignCloser closer{{.all = kDescriptors, .reserve = 0}};
+  Wire wire{roce::kUdpPort, &closer};
+  SlotTable slots{wire, 0};
+  const ServedUsers served;
+  TakeoverRecord takeover_state{slots, served, closer};
+};
+
+// Descriptors of all users would wait on one thread, and count where no user has a share.
+TEST_F(SlotTablePages, InTheTakeoverStateAreNotClosedWhenItIsRewritten) {
+  ASSERT_TRUE(takeover_state.create());
+  for (int i = 0; i < 20; ++i) {
+    const auto slot = lease();
+    ASSERT_TRUE(slot);
+    takeover_state.put_slot(slot->index);
+  }
+  for (int i = 0; i < 3; ++i) takeover_state.rewrite();
+  EXPECT_EQ(counted(), 0u);
+  EXPECT_EQ(TakeoverState::take(takeover_state.client_end()).slots.size(), 20u);
+}
+
+// The last close of a page may take as long as its user likes.
+TEST_F(SlotTablePages, OfAnEndedLeaseOutlastItsMessages) {
+  ASSERT_TRUE(takeover_state.create());
+  const auto slot = lease();
+  ASSERT_TRUE(slot);
+  takeover_state.put_slot(slot->index);
+  std::atomic<bool> is_stuck = true;
+  ASSERT_TRUE(closer.work_with(
+      kHolder, slot->page, [&](int) { is_stuck.wait(true); }, [] {}));
+  takeover_state.lease_ending(slot->index);
+  ASSERT_TRUE(slots.take_back(slot->index, 1, kStart));
+  takeover_state.put_slot(slot->index);
+  EXPECT_EQ(closer.waiting(kHolder), 2u);
+  takeover_state.rewrite();
+  EXPECT_EQ(closer.waiting(kHolder), 3u);
+  is_stuck = false;
+  is_stuck.notify_all();
+  EXPECT_TRUE(test::becomes_true([&] { return closer.waiting(kHolder) == 0; }));
+}
+
 // A close waits for the locks of files, which any process can hold.
-TEST(SlotTablePages, AreClosedOnTheThreadOfTheirUser) {
-  constexpr uid_t kHolder = 1000;
-  ForeignCloser closer;
-  Wire wire(roce::kUdpPort, &closer);
-  SlotTable slots(wire, 0);
-  Lessee holder;
-  holder.session = 1;
-  holder.uid = kHolder;
-  const auto slot = slots.lease(holder, kStart);
+TEST_F(SlotTablePages, AreClosedOnTheThreadOfTheirUser) {
+  const auto slot = lease();
   ASSERT_TRUE(slot);
   std::atomic<bool> is_stuck = true;
   ASSERT_TRUE(closer.work_with(

@@ -69,6 +69,21 @@ TEST_F(KeptTracesTest, APageThatCannotBeReadHoldsUpNobody) {
   while (pids().size() < 2) take_copies(closer);
 }
 
+// The copies wait while their user pauses.
+TEST_F(KeptTracesTest, NoMoreCopiesThanAreKeptWaitForTheirUser) {
+  constexpr uid_t kPaused = 1000;
+  TracedPage page;
+  page.write(Kind::kTimeout);
+  for (size_t i = 0; i < 2 * KeptTraces::kMaxTraces; ++i) kept.keep(slot_of(page, 1, kPaused), false, kStart);
+  ASSERT_TRUE(test::becomes_true([&] { return closer.waiting(kPaused) == 0; }));
+  std::vector<ForeignCloser::Done> copies = closer.take_closed();
+  EXPECT_LT(copies.size(), KeptTraces::kMaxTraces);
+  EXPECT_FALSE(copies.empty());
+  copies.clear();
+  keep_copy(kept, closer, slot_of(page, 2, kPaused), false, kStart);
+  EXPECT_THAT(pids(), testing::ElementsAre(2)) << "those have had their turn";
+}
+
 TEST_F(KeptTracesTest, NobodyCanChangeACopy) {
   TracedPage page;
   page.write(Kind::kTimeout);

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -322,7 +323,7 @@ TEST_F(StoppedProcessesTest, LooksAtNoProcessThatReadsItsSocket) {
 TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   constexpr uid_t kSleeper = 1'000'000;  // not the user who runs the tests
   TimePoint time = MonotonicClock::now();
-  Duration each = UserTurns::kSlow;
+  Duration each{};
   const auto clock = [&] { return time += each; };
   EventLoop loop(EventLoop::kPerRound, clock, clock);
   int looks = 0;
@@ -333,10 +334,14 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   LeasedSlot slot = leased(kSlot + 1);
   slot.lessee.uid = kSleeper;
   processes.slot_changed(slot.index, slot);
+  send_from(loopback(), 205, roce::Operation::kSendOnly, roce::Qpn::in_slot(slot.index, 7));
+  pollfd come{.fd = slot.socket, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&come, 1, -1), 1);
+  loop.run_round();  // sees the packet
+  each = UserTurns::kSlow;
   while (loop.try_send_to(kSleeper, [] {})) {
   }
   each = {};
-  send_from(loopback(), 205, roce::Operation::kSendOnly, roce::Qpn::in_slot(slot.index, 7));
   const auto run = [&] {
     loop.at(MonotonicClock::now() + std::chrono::milliseconds(5), [] {});
     loop.run_round();
@@ -346,6 +351,27 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   time += std::chrono::minutes(1);
   while (looks == 0 && loop.has_work_for(kSleeper)) run();
   EXPECT_EQ(looks, 1);
+}
+
+// To end the watch of its socket may take as long as the user likes.
+TEST_F(StoppedProcessesTest, HandlesAPacketInATurnOfItsUser) {
+  constexpr uid_t kSleeper = 1'000'000;  // not the user who runs the tests
+  TimePoint time = MonotonicClock::now();
+  Duration each = UserTurns::kSlow;
+  const auto clock = [&] { return time += each; };
+  EventLoop loop(EventLoop::kPerRound, clock, clock);
+  StoppedProcesses processes(loop, sockets_.closer(), roce::kUdpPort, answers(), [](pid_t) { return false; });
+  LeasedSlot slot = leased(kSlot + 1);
+  slot.lessee.uid = kSleeper;
+  processes.slot_changed(slot.index, slot);
+  while (loop.try_send_to(kSleeper, [] {})) {
+  }
+  each = {};
+  send_from(loopback(), 205, roce::Operation::kSendOnly, roce::Qpn::in_slot(slot.index, 7));
+  pollfd come{.fd = slot.socket, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&come, 1, -1), 1);
+  loop.run_round();
+  EXPECT_TRUE(loop.has_work_for(kSleeper)) << "its user pauses";
 }
 
 TEST_F(StoppedProcessesTest, AnswersNoResponseAndNoUnknownQp) {

@@ -62,7 +62,7 @@ class TakeoverTest : public ::testing::Test {
   DomainTable domains{closer, ::geteuid(), DomainTable::room_with(1024)};
   AgentHost agent;
   SlotLeases slots{loop, wire, slot_table, counters, domains, agent};
-  CmService connection_management{loop, holder.port(), agent};
+  CmService connection_management{loop, closer, holder.port(), agent};
   int settled = 0;
   ServedUsers served{};
   Takeover takeover{{loop, wire, slots, links, connection_management, served}, [this] { ++settled; }};

@@ -296,6 +296,29 @@ TEST(Ending, MayBeginInsideAnEvent) {
   EXPECT_EQ(b.manager.size(), 0u);
 }
 
+// A peer may leave each DREQ unanswered.
+TEST(Ending, DestroyedConnectionsThatAwaitADrepAreLimitedForEachAccount) {
+  ManagerConfig config;
+  config.max_unanswered = 4;
+  Pair pair(config);
+  uint32_t qpn = 100;
+  const auto end_one = [&](uint32_t account) {
+    pair.b.admission = Admission::admit(77, account);
+    const auto ids = pair.connect(qpn, qpn + 100);
+    ++qpn;
+    ASSERT_TRUE(pair.b.manager.destroy(ids.b, pair.now));
+    EXPECT_EQ(pair.b.take().type(), MessageType::kDreq) << "each peer gets one";
+  };
+  for (int i = 0; i < 6; ++i) end_one(1000);
+  EXPECT_EQ(pair.b.manager.size(), 2u);
+  end_one(1001);
+  EXPECT_EQ(pair.b.manager.size(), 3u);
+  pair.pass_in_silence(std::chrono::hours(1));
+  EXPECT_EQ(pair.b.manager.size(), 0u);
+  end_one(1000);
+  EXPECT_EQ(pair.b.manager.size(), 1u) << "there is room again";
+}
+
 TEST(TimeWait, IsLimitedAndTheOldestLeaveFirst) {
   ManagerConfig config;
   config.max_waiting = 2;

@@ -90,6 +90,21 @@ TEST(Repetition, IsBoundedWhateverThePeerSays) {
   EXPECT_EQ(pair.b.manager.deadline(), pair.now + time_of(21));
 }
 
+TEST(Repetition, IsBoundedWhateverTheOwnerSays) {
+  ManagerConfig config;
+  config.longest_response_timeout = 21;
+  Pair pair(config);
+  auto parameters = pair.a.parameters_to(pair.b);
+  parameters.packet_life_time = parameters.remote_response_timeout = 31;
+  ASSERT_TRUE(pair.a.manager.connect(parameters, 5, pair.now));
+  EXPECT_EQ(pair.a.manager.deadline(), pair.now + 3 * time_of(21));
+  SidrRequest request;
+  request.path = pair.b.path_to(pair.a);
+  request.packet_life_time = request.remote_response_timeout = 31;
+  ASSERT_TRUE(pair.b.manager.sidr_request(request, 5, pair.now));
+  EXPECT_EQ(pair.b.manager.deadline(), pair.now + 3 * time_of(21));
+}
+
 TEST(Repetition, IsBoundedInTimeWaitWhateverThePeerSays) {
   ManagerConfig config;
   config.longest_response_timeout = 21;
