@@ -283,11 +283,14 @@ void Agent::consider_standby() {
     }
     return;
   }
+  if (!wanted) return;
   const TimePoint now = MonotonicClock::now();
-  if (!wanted || now < standby_retry_) return;
+  if (now < standby_retry_) return standby_timer_.arm(standby_retry_);
   standby_retry_ = now + kStandbyRetryInterval;
   const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
-  if (!started) log_warning("no standby process can be started: errno {}", started.error().code);
+  if (started) return;
+  log_warning("no standby process can be started: errno {}", started.error().code);
+  standby_timer_.arm(standby_retry_);
 }
 
 // ---- ending

@@ -302,6 +302,14 @@ class Host:
                     found.append(int(pid))
         return found
 
+    def has_standby(self):
+        """Whether an agent's standby is ready: it has taken over what it needs to stand in for the agent."""
+        for pid in self.agents():
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as name:
+                if name.read() == "verbena-keeper\n":
+                    return True
+        return False
+
     def end_agents(self):
         """Ends the agents with SIGTERM, as a user would. The next program starts a new one."""
         for pid in self.agents():

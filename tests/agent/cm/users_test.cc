@@ -303,6 +303,28 @@ TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   end_agent(listening_agent());
 }
 
+// Otherwise the ports of other users would be lost with the next agent.
+TEST_F(CmUsers, AStandbyThatIsKilledIsFollowedByAnother) {
+  Stranger owner(kOther, [](const Stranger::Line& line) {
+    CmProgram own;
+    if (!own.connected()) return 1;
+    if (own.bind(own.create(), address("0.0.0.0", kPort)) != 0) return 2;
+    line.say();
+    line.hear();
+    return 0;
+  });
+  ASSERT_TRUE(owner.hear());
+  ASSERT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
+  const pid_t first = test::find_process("verbena-keeper");
+  ::kill(first, SIGKILL);
+  EXPECT_TRUE(eventually([first] {
+    const pid_t next = test::find_process("verbena-keeper");
+    return next != 0 && next != first;
+  }));
+  owner.say();
+  EXPECT_EQ(owner.end(), 0);
+}
+
 // A program that dies together with the agent keeps its claims for a while. Without clients the agent would
 // end, and the standby would start the next one, endlessly.
 TEST_F(CmUsers, TheNextAgentStaysAsLongAsAPortIsKeptForItsOwner) {
