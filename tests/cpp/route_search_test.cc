@@ -7,38 +7,19 @@
 #include <utility>
 #include <vector>
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <verbena/cm.hpp>
 #include <verbena/cm/datagrams.hpp>
 #include <verbena/cm/route_search.hpp>
 
+#include "base/silent_neighbours.h"
 #include "cpp/code_of.h"
-
-namespace {
-
-// While set, the hardware addresses of IPv6 hosts are unknown. The searches for one are counted.
-bool is_silent = false;
-int searches = 0;
-
-}  // namespace
-
-// Interposes the function of libibverbs.
-extern "C" [[gnu::visibility("default")]] bool verbena_search_route(ibv_context* context,
-                                                                    const ibv_ah_attr* address) noexcept {
-  const bool is_ipv4 = address->grh.dgid.raw[10] == 0xff && address->grh.dgid.raw[11] == 0xff;
-  if (is_silent && !is_ipv4) {
-    ++searches;
-    return false;
-  }
-  const auto own = reinterpret_cast<bool (*)(ibv_context*, const ibv_ah_attr*)>(
-      ::dlvsym(RTLD_NEXT, "verbena_search_route", "VERBENA_PRIVATE_1"));
-  return own != nullptr && own(context, address);
-}
 
 namespace verbena {
 namespace {
 
+using test::is_silent;
+using test::searches;
 using testing::code_of;
 
 using namespace std::chrono_literals;

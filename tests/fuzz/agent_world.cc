@@ -62,7 +62,7 @@ UniqueFd watch_process(pid_t) {
 UniqueFd watch_peer(int, pid_t) {
   return {};
 }
-SharedProcess share_process(UniqueFd) {
+SharedProcess share_process(UniqueFd, ForeignCloser*, uid_t) {
   return nullptr;
 }
 bool has_ended(int) {

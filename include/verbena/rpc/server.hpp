@@ -59,8 +59,9 @@ class session : public std::enable_shared_from_this<session<Connection>> {
         methods_(methods),
         options_(options),
         link_(std::make_shared<link<Connection>>(io, std::move(peer))),
-        arguments_(io, arguments, options.max_client_arguments, link_->peer().peer_host()),
-        replies_(io, replies, options.max_client_replies, link_->peer().peer_host()) {}
+        host_(link_->peer().peer_host()),
+        arguments_(io, arguments, options.max_client_arguments, host_),
+        replies_(io, replies, options.max_client_replies, host_) {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() { link_->end(); }
@@ -268,6 +269,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   const service& methods_;
   const server_options& options_;
   const std::shared_ptr<link<Connection>> link_;
+  const std::string host_;  // the client's
   fetch_line arguments_;
   reply_line replies_;
   std::uint64_t holds_ = 0;  // that calls have had

@@ -27,7 +27,7 @@ void LinkPublisher::publish() {
     log_error("the link table cannot be written: errno {}", file.error().code);
     return;
   }
-  if (closer_ != nullptr) closer_->close(::geteuid(), std::move(file_), closer_->count(::geteuid()));
+  if (closer_ != nullptr) closer_->close(::geteuid(), std::move(file_));
   file_ = std::move(*file);
   if (table_.has_automatic_loopback()) loopback_viewers_ = sessions_;
   const auto before = std::exchange(shown_, links());

@@ -92,7 +92,7 @@ bool ClientEvents::tell_peer(control::DomainPeer peer, uid_t other) {
   if (!peer.asked && !has_room_for_ends(other)) return false;
   const protocol::PeerMessage message{{}, peer.domain, peer.slot, peer.asked ? 1u : 0u};
   const bool told = say(peers_, message, peer.error, peer.socket);
-  if (peer.socket) sockets_.closer().close(other, std::move(peer.socket), sockets_.closer().count(other));
+  if (peer.socket) sockets_.closer().close(other, std::move(peer.socket));
   return told;
 }
 
@@ -111,7 +111,7 @@ bool ClientEvents::tell_channel(control::SlotChannel channel) {
     if (!told) unseen_channels_.remove(message.header.sequence);
   }
   if (channel.socket) {
-    sockets_.closer().close(other, std::move(channel.socket), sockets_.closer().count(other));
+    sockets_.closer().close(other, std::move(channel.socket));
   }
   return told;
 }

@@ -295,8 +295,7 @@ bool HeldFiles::allows(uid_t user, size_t bytes) {
   return blocks_.allows(user, blocks_of(bytes));
 }
 
-Result<UniqueFd> HeldFiles::lease(uid_t user, int file, size_t bytes, uint64_t session,
-                                  std::function<void()> on_closed) {
+Result<UniqueFd> HeldFiles::lease(uid_t user, int file, size_t bytes, uint64_t session) {
   struct stat status {};
   if (::fstat(file, &status) != 0) return fail(errno);
   UniqueFd theirs = reopen_read_only(file);
@@ -310,8 +309,8 @@ Result<UniqueFd> HeldFiles::lease(uid_t user, int file, size_t bytes, uint64_t s
   UniqueFd ours = reopen_read_only(file);
   if (!ours) return fail(errno);
   blocks_.take(user, blocks);
-  files_.emplace(status.st_ino, Held{user, session, blocks, std::make_shared<const UniqueFd>(std::move(ours)),
-                                     1, std::move(on_closed)});
+  files_.emplace(status.st_ino,
+                 Held{user, session, blocks, std::make_shared<const UniqueFd>(std::move(ours)), 1});
   look_later();
   return theirs;
 }
@@ -329,17 +328,9 @@ bool HeldFiles::holds(uint64_t session) {
   return false;
 }
 
-size_t HeldFiles::held_by(uid_t user) {
-  look(user);
-  return blocks_.of(user);
-}
-
 HeldFiles::Files::iterator HeldFiles::give_back(Files::iterator file) {
   blocks_.give_back(file->second.user, file->second.blocks);
-  const auto on_closed = std::move(file->second.on_closed);
-  const auto next = files_.erase(file);
-  if (on_closed) on_closed();
-  return next;
+  return files_.erase(file);
 }
 
 void HeldFiles::look(uid_t user) {

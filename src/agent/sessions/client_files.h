@@ -76,6 +76,8 @@ class ForeignCloser {
   QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
   // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
   void close(uid_t user, UniqueFd fd, QuotaShare share);
+  // The same for a descriptor that has not counted yet.
+  void close(uid_t user, UniqueFd fd) { close(user, std::move(fd), count(user)); }
   // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. It is closed like
   // close() after its last owner. It counts in `share` until then, or from then on if that is empty.
   // REQUIRES: this object outlives the owners
@@ -208,15 +210,14 @@ class HeldFiles {
   // Returns whether the user's programs may hold `bytes` more. Looks for closed files first if necessary.
   bool allows(uid_t user, size_t bytes);
   // Returns a new, read-only descriptor of a memfd, for a client. The file counts as `bytes` for the user
-  // until no process has it open; then `on_closed` is called, within about a second. Further calls for the
-  // same file neither count it again nor use their `on_closed`. `session`: the session for holds(), or 0.
-  // Fails with EDQUOT if the user's programs hold too much.
-  Result<UniqueFd> lease(uid_t user, int file, size_t bytes, uint64_t session = 0,
-                         std::function<void()> on_closed = {});
+  // until no process has it open, and for about a second more. Further calls for the same file do not count
+  // it again. `session`: the session for holds(), or 0. Fails with EDQUOT if the user's programs hold too
+  // much.
+  Result<UniqueFd> lease(uid_t user, int file, size_t bytes, uint64_t session = 0);
   // Returns whether any process has a file open for which lease() was called with this session.
   bool holds(uint64_t session);
-  // Returns the number of blocks that the user's programs hold.
-  size_t held_by(uid_t user);
+  // Returns the number of blocks that count for the user.
+  size_t held_by(uid_t user) const { return blocks_.of(user); }
   // Has the thread look for files that no process has open. They count until its task has run.
   void begin_look();
 
@@ -227,7 +228,6 @@ class HeldFiles {
     size_t blocks;
     std::shared_ptr<const UniqueFd> file;
     size_t leases;  // number of descriptors that lease() has returned
-    std::function<void()> on_closed;
   };
   // A file that the thread asks about, as it was then.
   struct Looked {

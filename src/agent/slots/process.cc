@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "agent/sessions/client_files.h"
 #include "base/format.h"
 #include "base/socket_option.h"
 #include "base/text.h"
@@ -124,7 +125,8 @@ UniqueFd watch_process(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // the kernel sets close-on-exec
 }
 
-SharedProcess share_process(UniqueFd pidfd) {
+SharedProcess share_process(UniqueFd pidfd, ForeignCloser* closer, uid_t user) {
+  if (closer != nullptr) return closer->share(user, std::move(pidfd));
   return pidfd ? std::make_shared<const UniqueFd>(std::move(pidfd)) : nullptr;
 }
 

@@ -18,6 +18,8 @@
 
 namespace verbena::agent {
 
+class ForeignCloser;  // agent/sessions/client_files.h
+
 // Returns the start time of the process in clock ticks since boot, or 0 if unknown. Pid and start time
 // together identify a process: pids are reused, but not within one clock tick. Readers in different time
 // namespaces get the same value, within one tick.
@@ -35,10 +37,10 @@ UniqueFd watch_peer(int socket, pid_t pid);
 // A pidfd with several owners. Unlike a pid, a pidfd identifies its process in every pid namespace. So an
 // agent in one container of a pod can take over pidfds from an agent in another.
 using SharedProcess = std::shared_ptr<const UniqueFd>;
-// Makes a pidfd one that several owners can share. Returns a null pointer if `pidfd` is empty. Its last owner
-// closes it, and may wait: all pidfds of a process have the locks that anybody sets on one. The agent has
-// ForeignCloser::share() instead.
-SharedProcess share_process(UniqueFd pidfd);
+// Makes a pidfd one that several owners can share. Returns a null pointer if `pidfd` is empty. To close it
+// may take long: all pidfds of a process have the locks that anybody sets on one. So the closer does that for
+// the process's user; if it is null, the last owner does.
+SharedProcess share_process(UniqueFd pidfd, ForeignCloser* closer = nullptr, uid_t user = 0);
 // Returns whether the process has ended. REQUIRES: `pidfd` is a pidfd
 bool has_ended(int pidfd);
 // Returns whether a descriptor is a pidfd. Descriptors in a takeover state are checked so.

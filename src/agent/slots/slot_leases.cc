@@ -10,9 +10,7 @@ Orphans::~Orphans() {
 std::optional<SharedProcess> Orphans::find_process(const Lessee& lessee) const {
   if (lessee.process) return has_ended(lessee.process->get()) ? nullptr : lessee.process;
   if (lessee.pid <= 0) return std::nullopt;
-  UniqueFd pidfd = watch_process(lessee.pid);
-  const SharedProcess process =
-      closer_ != nullptr ? closer_->share(lessee.uid, std::move(pidfd)) : share_process(std::move(pidfd));
+  SharedProcess process = share_process(watch_process(lessee.pid), closer_, lessee.uid);
   return process && is_same_start(start_time_of(lessee.pid), lessee.start_time) ? process : nullptr;
 }
 

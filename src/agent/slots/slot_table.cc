@@ -35,8 +35,7 @@ void take_process(Lessee& lessee, UniqueFd pidfd, ForeignCloser* closer) {
   if (!pidfd || !is_pidfd(pidfd.get())) return;
   lessee.pid = pid_of(pidfd.get());
   lessee.start_time = start_time_of(lessee.pid);
-  lessee.process =
-      closer != nullptr ? closer->share(lessee.uid, std::move(pidfd)) : share_process(std::move(pidfd));
+  lessee.process = share_process(std::move(pidfd), closer, lessee.uid);
 }
 
 }  // namespace
@@ -202,7 +201,7 @@ void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   entry.is_forwarded = false;
   const uid_t user = std::exchange(entry.lessee, {}).uid;
   if (ForeignCloser* const closer = wire_.closer()) {
-    closer->close(user, std::move(entry.page), closer->count(user));
+    closer->close(user, std::move(entry.page));
   }
   entry.page.reset();
   entry.free_since = now;

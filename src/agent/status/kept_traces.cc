@@ -206,7 +206,7 @@ void KeptTraces::forget_quiet(TimePoint now) {
 
 // Readers have copies of the descriptor.
 void KeptTraces::erase(std::list<Kept>::iterator kept) {
-  closer_.close(kept->uid, std::move(kept->file), closer_.count(kept->uid));
+  closer_.close(kept->uid, std::move(kept->file));
   kept_.erase(kept);
 }
 

@@ -46,7 +46,7 @@ void TakeoverRecord::rewrite() {
   const auto written = takeover_state_.rewrite(slots_.records(), {link_file_.get(), ledger_, served_.only()});
   if (!written) log_warning("clients would not survive the agent's end: errno {}", written.error().code);
   for (Former& each : std::exchange(former_, {})) {
-    closer_.close(each.user, std::move(each.fd), closer_.count(each.user));
+    closer_.close(each.user, std::move(each.fd));
   }
 }
 
@@ -103,7 +103,7 @@ void Takeover::offer_state(UniqueFd takeover_state) {
   // Several messages may have a slot's descriptors. A close may wait for locks of the slot's user.
   ForeignCloser* const closer = of_.wire.closer();
   for (UniqueFd& fd : contents.fds) {
-    if (fd && closer != nullptr) closer->close(::geteuid(), std::move(fd), closer->count(::geteuid()));
+    if (fd && closer != nullptr) closer->close(::geteuid(), std::move(fd));
   }
   if (!adopted) {
     log_warning("an earlier agent's slots cannot be taken over: errno {}", adopted.error().code);

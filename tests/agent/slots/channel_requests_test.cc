@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "agent/pausing_loop.h"
 #include "agent/sessions/client_events.h"
 #include "agent/slots/slot_requests.h"
 #include "control/model/message_socket.h"
@@ -95,9 +96,8 @@ class ChannelRequestsTest : public ::testing::Test, private AgentHost {
   }
 
   TimePoint now_{std::chrono::hours(1)};
-  TimePoint time_ = MonotonicClock::now();  // of the loop: each reading takes `each_`
-  Duration each_{};
-  EventLoop loop_{EventLoop::kPerRound, [this] { return time_ += each_; }, [this] { return time_ += each_; }};
+  PausingLoop pausing_;
+  EventLoop& loop_ = pausing_.loop();
   LinkTable links_;
   LinkPublisher publisher_{links_, *this};
   ClientSockets sockets_{loop_, {.all = 1000, .reserve = 0}, kOwn};
@@ -188,17 +188,14 @@ TEST_F(ChannelRequestsTest, ThereIsNoNewChannelBeforeTheEndOfTheFormerOneIsAckno
 TEST_F(ChannelRequestsTest, AUserThatPausesIsToldOfAnEndAfterwards) {
   const uint32_t slot = take_slot(attacker_, kAttacker);
   join(attacker_, slot, victim_, take_slot(victim_, kVictim));
-  each_ = UserTurns::kSlow;
-  while (loop_.try_send_to(kVictim, [] {})) {
-  }
-  each_ = {};
+  pausing_.make_pause(kVictim);
   return_slot(attacker_, slot);
   for (int round = 0; round < 3; ++round) {
     loop_.in_next_round([] {});
     loop_.run_round();
   }
   EXPECT_FALSE(victim_.hear());
-  time_ += std::chrono::minutes(1);
+  pausing_.end_pauses();
   run();
   EXPECT_TRUE(victim_.hear());
 }

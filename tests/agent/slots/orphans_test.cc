@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/pausing_loop.h"
 #include "agent/sessions/client_files.h"
 #include "agent/slots/process.h"
 #include "agent/slots/slot_leases.h"
@@ -77,22 +78,18 @@ TEST_F(OrphansTest, SeesTheEndOfAProcessByItsPidfdWhateverItsPidIsHere) {
 // To end the watch may take as long as the user likes.
 TEST_F(OrphansTest, SeesTheEndOfAProcessInATurnOfItsUser) {
   constexpr uid_t kOrphansUser = 1'000'000;  // not the user who runs the tests
-  TimePoint time = MonotonicClock::now();
-  Duration each = UserTurns::kSlow;
-  const auto clock = [&] { return time += each; };
-  EventLoop loop(EventLoop::kPerRound, clock, clock);
+  PausingLoop pausing;
+  EventLoop& loop = pausing.loop();
   Orphans orphans(loop);
   Lessee lessee;
   lessee.uid = kOrphansUser;
   lessee.process = share_process(UniqueFd(::eventfd(0, EFD_CLOEXEC)));
   ASSERT_TRUE(watch(orphans, 5, lessee));
-  while (loop.try_send_to(kOrphansUser, [] {})) {
-  }
-  each = {};
+  pausing.make_pause(kOrphansUser);
   ASSERT_EQ(::eventfd_write(lessee.process->get(), 1), 0);
   while (ended_ == 0 && !loop.has_work_for(kOrphansUser)) loop.run_round();
   EXPECT_EQ(ended_, 0u) << "its user pauses";
-  time += std::chrono::minutes(1);
+  pausing.end_pauses();
   while (ended_ == 0) loop.run_round();
 }
 

@@ -23,6 +23,7 @@
 #include "adapter/net/udp/udp_port.h"
 #include "adapter/transport/packet_io.h"
 #include "agent/network_namespace.h"
+#include "agent/pausing_loop.h"
 #include "agent/sessions/client_sockets.h"
 #include "agent/slots/wire.h"
 #include "control/protocol/status_page.h"
@@ -322,10 +323,8 @@ TEST_F(StoppedProcessesTest, LooksAtNoProcessThatReadsItsSocket) {
 // The user may have hundreds of processes that sleep, and make the files in /proc take long.
 TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   constexpr uid_t kSleeper = 1'000'000;  // not the user who runs the tests
-  TimePoint time = MonotonicClock::now();
-  Duration each{};
-  const auto clock = [&] { return time += each; };
-  EventLoop loop(EventLoop::kPerRound, clock, clock);
+  PausingLoop pausing;
+  EventLoop& loop = pausing.loop();
   int looks = 0;
   StoppedProcesses processes(loop, sockets_.closer(), roce::kUdpPort, answers(), [&](pid_t) {
     ++looks;
@@ -338,17 +337,14 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   pollfd come{.fd = slot.socket, .events = POLLIN, .revents = 0};
   ASSERT_EQ(::poll(&come, 1, -1), 1);
   loop.run_round();  // sees the packet
-  each = UserTurns::kSlow;
-  while (loop.try_send_to(kSleeper, [] {})) {
-  }
-  each = {};
+  pausing.make_pause(kSleeper);
   const auto run = [&] {
     loop.at(MonotonicClock::now() + std::chrono::milliseconds(5), [] {});
     loop.run_round();
   };
   while (looks == 0 && !loop.has_work_for(kSleeper)) run();
   EXPECT_EQ(looks, 0) << "its user pauses";
-  time += std::chrono::minutes(1);
+  pausing.end_pauses();
   while (looks == 0 && loop.has_work_for(kSleeper)) run();
   EXPECT_EQ(looks, 1);
 }
@@ -356,17 +352,13 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
 // To end the watch of its socket may take as long as the user likes.
 TEST_F(StoppedProcessesTest, HandlesAPacketInATurnOfItsUser) {
   constexpr uid_t kSleeper = 1'000'000;  // not the user who runs the tests
-  TimePoint time = MonotonicClock::now();
-  Duration each = UserTurns::kSlow;
-  const auto clock = [&] { return time += each; };
-  EventLoop loop(EventLoop::kPerRound, clock, clock);
+  PausingLoop pausing;
+  EventLoop& loop = pausing.loop();
   StoppedProcesses processes(loop, sockets_.closer(), roce::kUdpPort, answers(), [](pid_t) { return false; });
   LeasedSlot slot = leased(kSlot + 1);
   slot.lessee.uid = kSleeper;
   processes.slot_changed(slot.index, slot);
-  while (loop.try_send_to(kSleeper, [] {})) {
-  }
-  each = {};
+  pausing.make_pause(kSleeper);
   send_from(loopback(), 205, roce::Operation::kSendOnly, roce::Qpn::in_slot(slot.index, 7));
   pollfd come{.fd = slot.socket, .events = POLLIN, .revents = 0};
   ASSERT_EQ(::poll(&come, 1, -1), 1);

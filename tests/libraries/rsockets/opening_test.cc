@@ -1,39 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections are established, or fail with the error of a socket.
-#include <atomic>
 #include <csignal>
 #include <thread>
-
-#include <dlfcn.h>
 
 #include "adapter/objects/support/environment.h"
 #include "agent/agent_process.h"
 #include "base/route_search.h"
+#include "base/silent_neighbours.h"
 #include "libraries/rsockets/support/rsockets.h"
-
-namespace {
-
-// While set, the hardware addresses of IPv6 hosts are unknown. The searches for one are counted.
-std::atomic<bool> is_silent{false};
-std::atomic<int> searches{0};
-
-}  // namespace
-
-// Interposes the function of libibverbs.
-extern "C" [[gnu::visibility("default")]] bool verbena_search_route(ibv_context* context,
-                                                                    const ibv_ah_attr* address) noexcept {
-  const bool is_ipv4 = address->grh.dgid.raw[10] == 0xff && address->grh.dgid.raw[11] == 0xff;
-  if (is_silent && !is_ipv4) {
-    ++searches;
-    return false;
-  }
-  const auto own = reinterpret_cast<bool (*)(ibv_context*, const ibv_ah_attr*)>(
-      ::dlvsym(RTLD_NEXT, "verbena_search_route", "VERBENA_PRIVATE_1"));
-  return own != nullptr && own(context, address);
-}
 
 namespace verbena::rsockets::testing {
 namespace {
+
+using test::is_silent;
+using test::searches;
 
 // Returns a port on which no socket listens.
 in_port_t deserted_port() {
