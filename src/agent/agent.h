@@ -138,7 +138,7 @@ class Agent : private AgentHost {
   // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.
   std::map<uint64_t, pid_t> standbys_;
   std::set<uint64_t> mirrors_;  // sessions of device mirrors; an agent with no other sessions is idle
-  TimePoint standby_retry_{};  // no other standby is started before
+  TimePoint standby_retry_{};   // no other standby is started before
   DeadlineTimer standby_timer_{loop_, [this] { consider_standby(); }};
   std::optional<EventLoop::TimerId> idle_timer_;
   bool watches_port_ = false;
