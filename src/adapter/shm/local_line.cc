@@ -71,21 +71,14 @@ bool sends_copies(ConstBytes message) {
   return said.sends_copies == 1;
 }
 
-// Both must find the same: who sees the other and is not seen sends files that the other has no use for.
+// Returns whether the other process sees the same processes as we. It must, to be one of ours: in a pid
+// namespace below ours it does not see us, and so takes us for a process of another user. 0 comes from a
+// process without a number in its user namespace, and from one that shows nobody its memory.
 bool sees_the_same(ConstBytes message) {
   Greeting said{};
   if (message.size() < sizeof said) return true;
   std::memcpy(&said, message.data(), sizeof said);
   return said.sees != 0 && said.sees == sight_of_processes();
-}
-
-// Returns false for a process without a number in its user namespace, and for one that shows nobody its
-// memory. Neither can tell that we are of its user, so we must not treat it as one of ours.
-bool knows_its_user(ConstBytes message) {
-  Greeting said{};
-  if (message.size() < sizeof said) return true;
-  std::memcpy(&said, message.data(), sizeof said);
-  return said.sees != 0;
 }
 
 // `board`: that of the line, which is null if it shows nobody its memory.
@@ -296,7 +289,7 @@ void LocalLine::read_messages() {
 // such as one that was started with privileges, lets nobody of its user do so, and says that it has none.
 void LocalLine::present_ourselves() {
   if (board_ == nullptr) return;
-  if (!is_ours_ || !sees_the_same_) {
+  if (!is_ours_) {
     way_ = protocol::QpWay::kOtherUser;
     return expect_no_presentation();
   }
@@ -360,7 +353,7 @@ bool LocalLine::may_bring_file() const {
 }
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
-  if (awaits_presentation_) is_ours_ = knows_its_user_ && is_of_our_user(message.sender);
+  if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
   if (bytes.size() == kRingBytes) return !message.file && (state_ == State::kOpen || !is_foreign());
   Handshake said;
   if (bytes.size() < sizeof said) return false;
@@ -371,9 +364,8 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
     sees_the_same_ = sees_the_same(bytes);
-    knows_its_user_ = knows_its_user(bytes);
-    is_ours_ = is_ours_ && knows_its_user_ && said.type != HandshakeType::kHalf;
-    is_shown_ = is_ours_ && sees_the_same_ && message.sender && is_in_our_pid_namespace(message.sender->pid);
+    is_ours_ = is_ours_ && sees_the_same_ && said.type != HandshakeType::kHalf;
+    is_shown_ = is_ours_ && message.sender && is_in_our_pid_namespace(message.sender->pid);
   }
   // Another user's file stays with the message, whose destructor discards it.
   UniqueFd ours = is_ours_ ? message.file.take_known() : UniqueFd();

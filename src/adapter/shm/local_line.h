@@ -174,11 +174,10 @@ class LocalLine {
   std::vector<GroupKey> wanted_;  // by it
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
-  bool is_ours_ = false;       // the other is a process of our user, maybe in another pid namespace
+  bool is_ours_ = false;       // the other is a process of our user and says that it sees the same as we
   bool is_shown_ = false;      // and may see what we show of ourselves
-  bool sees_the_same_ = true;  // the other is in our pid namespace, or does not say
-  bool knows_its_user_ = true;
-  bool hung_up_ = false;  // it
+  bool sees_the_same_ = true;  // so says the other, or it is older and does not say
+  bool hung_up_ = false;       // it
   shm::Lane* our_lane_ = nullptr;
   shm::Lane* their_lane_ = nullptr;
   std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory

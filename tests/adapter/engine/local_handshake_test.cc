@@ -379,17 +379,17 @@ TEST_P(Handshake, WhoPresentsItselfBadlyIsReachedByPackets) {
   }
 }
 
-// In a container with a pid namespace of its own a process does not see those outside, though they see it.
+// In a container with a pid namespace of its own a process does not see those outside, though they see it. So
+// it takes them for processes of another user, and both must use halves.
 TEST_P(Handshake, ShowsMemoryToNobodyWhoDoesNotSeeItsProcess) {
   for (const uint32_t sees : {sight_of_processes(), sight_of_processes() + 1, 0u}) {
     SCOPED_TRACE(sees);
     const bool is_seen = sees == sight_of_processes();
     auto other = meet(0);
-    const bool knows_its_user = sees != 0;
     if (!we_ask()) other->greet(kOffer, sees);
-    if (we_ask() && knows_its_user) other->greet(kAccept, sees);
+    if (we_ask() && is_seen) other->greet(kAccept, sees);
     look();
-    if (!knows_its_user) other->greet(kHalf, sees);
+    if (!is_seen) other->greet(kHalf, sees);
     look();
     EXPECT_EQ(other->is_shown_memory(), is_seen);
     EXPECT_FALSE(other->is_hung_up_on());
