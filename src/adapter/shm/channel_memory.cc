@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/sealed_file.h"
@@ -88,17 +87,11 @@ HalfMapping<Half>::~HalfMapping() {
   if (half_ != nullptr) ::munmap(const_cast<shm::ChannelHalf*>(half_), kHalfBytes);
 }
 
-// vmsplice(2) refers to the page and copies nothing.
 template <class Half>
 Result<void> HalfMapping<Half>::pin() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return fail(errno);
-  UniqueFd reading(ends[0]);
-  const UniqueFd writing(ends[1]);
-  ::fcntl(writing.get(), F_SETPIPE_SZ, 1);  // one page, of the many that a user's pipes may have together
-  const iovec byte{const_cast<shm::ChannelHalf*>(half_), 1};
-  if (::vmsplice(writing.get(), &byte, 1, SPLICE_F_NONBLOCK) != 1) return fail(errno);
-  pin_ = std::move(reading);
+  auto pin = pin_page(half_);
+  if (!pin) return tl::unexpected(pin.error());
+  pin_ = std::move(*pin);
   return {};
 }
 template class HalfMapping<shm::ChannelHalf>;

@@ -45,10 +45,8 @@ class ChannelMapping {
 // The maker seals the file before anybody else has it. A seal that is added later would wait for the file's
 // lock, which another process with the file can hold for as long as it likes.
 //
-// One page is pinned for as long as the mapping lives. Any process that can read the file can have the kernel
-// gather its pages into a large one (MADV_COLLAPSE). Meanwhile each access waits, for seconds if the file is
-// mapped a million times. Before it locks a page, the kernel looks for pinned ones, and gives up if there is
-// one.
+// One page is pinned for as long as the mapping lives, so that no other process can have the kernel gather
+// the pages into a large one (pin_page()).
 template <class Half>
 class HalfMapping {
  public:
@@ -62,13 +60,13 @@ class HalfMapping {
   }
   ~HalfMapping();
 
-  // Pins the first page, which takes a descriptor. Errors: EMFILE, ENFILE, EPERM or ENOSYS.
+  // Pins the first page, which takes a descriptor. Errors: those of pin_page().
   Result<void> pin();
 
   auto& lane() const { return half_->lane; }
 
  private:
-  OwnFd pin_;  // a pipe that has the page
+  OwnFd pin_;
   Half* half_;
 };
 using OwnHalf = HalfMapping<shm::ChannelHalf>;

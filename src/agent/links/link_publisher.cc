@@ -8,6 +8,7 @@
 #include "adapter/net/udp/multicast_socket.h"
 #include "agent/sessions/client_files.h"
 #include "base/log.h"
+#include "base/sealed_file.h"
 #include "base/text.h"
 
 namespace verbena::agent {
@@ -29,6 +30,7 @@ void LinkPublisher::publish() {
   }
   if (closer_ != nullptr) closer_->close(::geteuid(), std::move(file_));
   file_ = std::move(*file);
+  pin_ = pin_first_page(file_.get()).value_or(UniqueFd());
   if (table_.has_automatic_loopback()) loopback_viewers_ = sessions_;
   const auto before = std::exchange(shown_, links());
   agent_.links_changed(before);

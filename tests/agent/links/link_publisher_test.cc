@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/sessions/client_files.h"
+#include "base/collapsed_file.h"
 #include "control/model/link.h"
 
 namespace verbena::agent {
@@ -128,6 +129,17 @@ TEST_F(LinkPublisherTest, LoopbacksLinkStaysWhileAProgramIsAwaitedThatMayHaveSee
   awaits = false;
   publisher.consider_loopback();
   EXPECT_THAT(shown(), ElementsAre("rxe_eth0"));
+}
+
+using CollapsedFile = test::CollapsedFile;
+
+TEST_F(CollapsedFile, IsNoTableOfLinks) {
+  struct Host : AgentHost {
+  } host;
+  LinkTable table;
+  LinkPublisher publisher(table, host);
+  publisher.begin();
+  EXPECT_EQ(collapse(publisher.file()), EAGAIN);
 }
 
 }  // namespace
