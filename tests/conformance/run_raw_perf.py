@@ -21,7 +21,7 @@ PACED = "--rate_limit_type=PP --rate_limit=100 --rate_units=M --burst_size=16 -Q
 # Options for both ends, with Debian's at one of them. Frames have no flow control, so each one finds a receive.
 LINES = {
     "raw_ethernet_bw": ["-n 500", "-n 500 -s 64", f"-n 500 -s 64 {PORTS}", f"-n 500 {PORTS} --tcp", f"-n 500 {IPV6}", "-n 500 --vlan_pcp 3", "-n 500 -b",
-                        "-n 500 -l 10 -s 64", "-n 500 -I 64 -s 64", f"-n 504 -s 64 {PORTS} --flows 4 --flows_burst 3", "-D 2 -f 0 -s 1000",
+                        "-n 500 -l 10 -s 64", "-n 500 --recv_post_list=10", "-n 500 -I 64 -s 64", f"-n 504 -s 64 {PORTS} --flows 4 --flows_burst 3", "-D 2 -f 0 -s 1000",
                         "-n 500 --report_gbits", f"-n 500 {PORTS} -T 16 -L 3", "-n 500 -m 1000", "-n 500 --ethertype 0x88b5"],
     "raw_ethernet_lat": ["", PORTS, "-s 1500", "-D 2 -f 0", f"-s 64 {PORTS} --flows 3", "--latency_gap=10 -n 100", "--vlan_en", IPV6],
     # Debian's server ends with the last frame, whether its answers are on their way or not: none is due for the last frames.

@@ -61,6 +61,7 @@ class BandwidthRun {
   };
   struct Received {
     std::uint64_t posted = 0;
+    std::uint64_t used = 0;  // since the last list
   };
 
   bool wants(std::uint64_t count) const {
@@ -143,9 +144,12 @@ class BandwidthRun {
              if (parameters_.is_timed() && phases_.counts()) ++counted_;
              if (parameters_.verifies) endpoint_.verify_receive(one.id());
              Received& pair = receives_[one.id()];
-             if (!parameters_.is_timed() && pair.posted >= parameters_.iterations) return;
-             endpoint_.post_receive(one.id());
-             ++pair.posted;
+             const std::uint32_t list = parameters_.receive_list_length;
+             if (++pair.used < list) return;
+             if (!parameters_.is_timed() && pair.posted + list > parameters_.iterations) return;
+             endpoint_.post_receives_of(one.id());
+             pair.posted += list;
+             pair.used = 0;
            }) != 0;
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -162,18 +163,25 @@ void Endpoint::post_receives(std::uint64_t size) {
   receives_posted_.assign(pairs_.size(), 0);
   receives_checked_.assign(pairs_.size(), 0);
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
-    for (std::uint32_t k = 0; k < parameters_.receives_of_pair(); ++k) post_receive(i);
+    for (std::uint32_t k = 0; k < parameters_.receives_of_pair(); k += parameters_.receive_list_length)
+      post_receives_of(i);
   }
 }
 
-void Endpoint::post_receive(std::size_t index) {
+// Returns the memory of the next receive that is posted.
+verbena::slice Endpoint::next_receive(std::size_t index) {
   const std::size_t header = parameters_.is_datagram() ? kRouteHeader : 0;
   // The route header of a datagram ends at a cache line, so that its data begins there.
   const std::size_t start = header != 0 ? layout_.cache_line - header : 0;
-  const verbena::slice into =
-      receive_buffer(index).part(start + place(receives_posted_[index]++), receive_size_ + header);
-  const auto request = verbena::recv(into).numbered(index);
-  (srq_ ? srq_->post(request) : pairs_[index].post(request)).value();
+  return receive_buffer(index).part(start + place(receives_posted_[index]++), receive_size_ + header);
+}
+
+void Endpoint::post_receives_of(std::size_t index) {
+  receive_list_.clear();
+  for (std::uint32_t k = 0; k < parameters_.receive_list_length; ++k)
+    receive_list_.push_back(verbena::recv(next_receive(index)).numbered(index));
+  const std::span list(receive_list_);
+  (srq_ ? srq_->post_all(list) : pairs_[index].post_all(list)).value();
 }
 
 void Endpoint::verify_receive(std::size_t index) {

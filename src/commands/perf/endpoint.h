@@ -51,8 +51,8 @@ class Endpoint {
 
   // Posts receives for messages of this size to all queue pairs.
   void post_receives(std::uint64_t size);
-  // Posts another receive to a queue pair.
-  void post_receive(std::size_t index);
+  // Posts another receive, or a list of them (--recv_post_list), to a queue pair.
+  void post_receives_of(std::size_t index);
 
   // Checks the message that has completed the next receive of a queue pair (--verify).
   void verify_receive(std::size_t index);
@@ -81,6 +81,7 @@ class Endpoint {
 
  private:
   void fill_buffers();
+  verbena::slice next_receive(std::size_t index);
   // The place of the message with a number of a queue pair within its buffer.
   std::uint64_t place(std::uint64_t number) const {
     return number % layout_.length(receive_size_) * layout_.step(receive_size_);
@@ -105,6 +106,7 @@ class Endpoint {
   std::uint64_t receive_size_ = 0;
   std::vector<std::uint64_t> receives_posted_;  // of each queue pair
   std::vector<std::uint64_t> receives_checked_;
+  std::vector<verbena::recv_request<1>> receive_list_;
 };
 
 }  // namespace verbena::perf

@@ -66,6 +66,8 @@ void Parameters::settle() {
   require(!is(Verb::kAtomic) || (size == kAtomicSize && extent != Extent::kAllSizes),
           "-s, -a: atomics have eight bytes");
   require(!is_latency() || list_length == 1, "-l: only bandwidth tests post lists");
+  require(receive_list_length == 1 || (is(Verb::kSend) && !is_latency()),
+          "--recv_post_list: only SEND bandwidth tests post lists of receives");
   require(!is_latency() || queue_pairs == 1, "-q: latency tests have one queue pair");
   require(!is_latency() || !is_bidirectional, "-b: only bandwidth tests are bidirectional");
   require(!uses_srq || is(Verb::kSend), "--use-srq: only SEND takes receives");
@@ -107,7 +109,8 @@ void Parameters::settle() {
         receive_depth = kMaxUnreliableReceives;
       receive_depth = limit(receive_depth);
     }
-    require(iterations % list_length == 0, "-n: not a multiple of the list's length");
+    require(iterations % list_length == 0 && iterations % receive_list_length == 0,
+            "-n: not a multiple of the list's length");
     if (iterations > kMaxWithPeak) has_peak = false;
   }
   if (is(Verb::kSend) && !initiates() && !is_bidirectional) has_peak = false;
@@ -124,6 +127,8 @@ void Parameters::settle() {
   if (extent == Extent::kAllSizes) size = kLargestSize;
   // As in perftest: an odd number of receives is rounded up.
   if (is(Verb::kSend) && extent == Extent::kOneSize) receive_depth += receive_depth % 2;
+  require(receive_list_length == 1 || receives_of_pair() != 0,
+          "--recv_post_list: longer than the receive queue (-r)");
   if (burst == 0) burst = send_depth;
   exchanges_by_cm = exchanges_by_cm || uses_cm;
 }

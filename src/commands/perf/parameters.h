@@ -80,6 +80,7 @@ struct Parameters {
   std::uint32_t moderation = 100;  // messages per completion
   bool has_moderation = false;
   std::uint32_t list_length = 1;  // requests that are posted together
+  std::uint32_t receive_list_length = 1;
   std::optional<std::uint32_t> inline_size;
   int reads = 0;  // READs and atomics under way; 0: what the device allows
 
@@ -131,8 +132,11 @@ struct Parameters {
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
   bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }
-  // The number of receives that a queue pair has at first.
-  std::uint32_t receives_of_pair() const { return uses_srq ? receive_depth / queue_pairs : receive_depth; }
+  // The number of receives that a queue pair has at first: whole lists.
+  std::uint32_t receives_of_pair() const {
+    const std::uint32_t most = uses_srq ? receive_depth / queue_pairs : receive_depth;
+    return most / receive_list_length * receive_list_length;
+  }
   // Whether percentiles and the like are needed in a test of fixed duration, which costs a clock per message.
   bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }

@@ -79,8 +79,8 @@ void check_general_options(const Parameters& p) {
 // Each frame stays where it came until it is sent.
 void settle_forwarding(Parameters& p) {
   require(!p.sleeps, "-e: not with --mac_fwd, which polls");
-  require(!p.raw->is_multicast && p.list_length == 1 && p.rate_limit == 0,
-          "--mac_fwd: not with --raw_mcast, -l or --rate_limit");
+  require(!p.raw->is_multicast && p.list_length == 1 && p.receive_list_length == 1 && p.rate_limit == 0,
+          "--mac_fwd: not with --raw_mcast, -l, --recv_post_list or --rate_limit");
   if (!p.is_timed())
     p.receive_depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.receive_depth, p.iterations));
   p.receive_depth += p.receive_depth % 2;

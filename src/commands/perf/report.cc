@@ -77,6 +77,7 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
   const bool does_both = p.is_bidirectional || (p.raw && p.is_latency());
   if (p.is_client() || does_both) std::printf(" TX depth        : %u\n", p.send_depth);
   if (p.list_length > 1) std::printf(" Post List       : %u\n", p.list_length);
+  if (p.receive_list_length > 1) std::printf(" Recv Post List  : %u\n", p.receive_list_length);
   if (p.is(Verb::kSend) && (!p.is_client() || does_both))
     std::printf(" RX depth        : %u\n", p.receive_depth);
   if (!p.is_latency()) std::printf(" CQ Moderation   : %u\n", p.moderation);

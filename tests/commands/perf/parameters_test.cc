@@ -45,6 +45,15 @@ TEST(PerfParameters, TakeSizesWithAUnit) {
   EXPECT_THROW(parsed("ib_send_bw", {"-s", "4096M"}), std::invalid_argument);
 }
 
+TEST(PerfParameters, LetReceivesBeWholeLists) {
+  EXPECT_EQ(parsed("ib_send_bw", {"--recv_post_list", "10"}).receives_of_pair(), 510U);
+  EXPECT_EQ(parsed("ib_send_bw", {"--recv_post_list=10", "--use-srq", "-q", "3"}).receives_of_pair(), 170U);
+  EXPECT_THROW(parsed("ib_send_bw", {"--recv_post_list=3"}), std::invalid_argument) << "of 1000 messages";
+  EXPECT_THROW(parsed("ib_send_bw", {"--recv_post_list=20", "-r", "10"}), std::invalid_argument);
+  EXPECT_THROW(parsed("ib_send_lat", {"--recv_post_list=2"}), std::invalid_argument);
+  EXPECT_THROW(parsed("ib_write_bw", {"--recv_post_list=2"}), std::invalid_argument);
+}
+
 TEST(PerfParameters, TakeAFileForPlotsAnywhereBehindTheTest) {
   const Parameters plotting = parsed("ib_send_lat", {"--plot", "a.svg", "host"});
   EXPECT_TRUE(plotting.plots);
