@@ -44,16 +44,19 @@ LINES = {
 }
 
 
+def rows(text):
+    """The tables' rows of numbers."""
+    return [[float(word) for word in line.split()] for line in text.splitlines() if re.match(r" \d", line)]
+
+
 class Ended:
     """A finished end: its tables as rows of numbers, and the labels of the lines before them."""
 
     def __init__(self, run):
         self.run = run
-        self.rows, self.labels = [], []
+        self.rows, self.labels = rows(run.stdout), []
         for line in run.stdout.splitlines():
-            if re.match(r" \d", line):
-                self.rows.append([float(word) for word in line.split()])
-            elif match := re.match(r" ?([#\w][^:]*?) *[:\[]", line):
+            if not re.match(r" \d", line) and (match := re.match(r" ?([#\w][^:]*?) *[:\[]", line)):
                 label = match.group(1).strip()
                 if label != "WARNING":  # perftest 25 warns of a missing peak in each ib_send_bw
                     self.labels.append(label)
@@ -104,12 +107,17 @@ def wrong_rows(test, words, ended):
     return None
 
 
-def wrong_bandwidth(test, words, measuring, ended):
+def agree(words, row):
+    """Whether the average bandwidth of a row is that of its messages."""
     unit = 125000000 if "--report_gbits" in words else MEBIBYTE
+    size, _, _, average, rate = row[:5]
+    return abs(size * rate * 1e6 / unit - average) <= max(0.02 * average, 0.02)
+
+
+def wrong_bandwidth(test, words, measuring, ended):
     for row in measuring.rows:
-        size, _, _, average, rate = row[:5]
-        if abs(size * rate * 1e6 / unit - average) > max(0.02 * average, 0.02):
-            return f"bandwidth {average} with {rate} million messages of {size} bytes"
+        if not agree(words, row):
+            return f"bandwidth {row[3]} with {row[4]} million messages of {row[0]} bytes"
     # Both ends of a one-sided test print the client's figures. With -b and -D each counts its own messages.
     counts_own = "-b" in words and "-D" in words
     if test not in ("ib_send_bw", "raw_ethernet_bw") and "-a" not in words and not counts_own and ended[0].rows[:1] != ended[1].rows[:1]:
@@ -155,6 +163,25 @@ def check_json(judge, host):
             except (ValueError, KeyError, IndexError):
                 good = False
             judge.say(f"{test} --json {' '.join(words)}", None if good and ended[1].good() else ended[1].run.report())
+
+
+def check_endless(judge, host):
+    """--run_infinitely prints rows until it is interrupted. Our other end then ends, too."""
+    for test, line in (("ib_send_bw", ""), ("ib_write_bw", ""), ("ib_write_bw", "-b"), ("ib_read_bw", "-q 2"), ("ib_atomic_bw", "")):
+        for sides in PAIRS:
+            port = host.hosts.port()
+            words = ["-p", port, "--run_infinitely", "-D", "1", "-f", "0", *line.split()]
+            serving = start(host, sides[0], test, words, {})
+            harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+            calling = start(host, sides[1], test, [*words, host.ipv4], {})
+            measuring = (serving, calling) if test == "ib_send_bw" or line == "-b" else (calling,)
+            grown = harness.poll_until(lambda: all(len(rows(each.said(0))) > 1 for each in measuring), 20, step=0.1)
+            calling.process.send_signal(signal.SIGINT)
+            calling.finish(5)
+            serving.finish(10 if sides[0] == "o" else 0)
+            good = grown and calling.status == -signal.SIGINT and (sides[0] == "d" or (serving.status == 1 and "peer" in serving.stderr))
+            wrong_row = [row for each in measuring for row in rows(each.stdout) if len(row) != 5 or not agree([], row)]
+            judge.say(f"{test} {line} --run_infinitely {sides}", None if good and not wrong_row else f"{wrong_row}\n{calling.report()}{serving.report()}")
 
 
 def check_verify(judge, host):
@@ -336,6 +363,7 @@ def main():
                 check(judge, host, other, test, line, options.route, with_labels=False)
         if not options.test:
             check_json(judge, host)
+            check_endless(judge, host)
             check_verify(judge, host)
             check_sweep(judge, host)
             check_killed_end(judge, host)

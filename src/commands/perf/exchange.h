@@ -105,6 +105,7 @@ class Exchange {
   // Keeps this end's queue pairs until the peer has ended its test. perftest's ends of a WRITE latency test
   // exchange nothing after it. With -D, one ends earlier, and the other's last WRITE fails without an answer.
   void part() { channel_->part(); }
+  int descriptor() const { return channel_->descriptor(); }
 
  private:
   template <class Write, class Read>

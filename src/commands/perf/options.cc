@@ -162,6 +162,8 @@ constexpr Row kRows[] = {
     {0, "retry_count", "number", "Repetitions of a packet, with -R (default 7)",
      TAKE(p.retries = number<std::uint8_t>("--retry_count", value, 0, 7))},
     {0, "reversed", nullptr, "Let the server send to the client; for both ends", TAKE(p.is_reversed = true)},
+    {0, "run_infinitely", nullptr, "Print a row each --duration (default 5 s) until it is interrupted",
+     TAKE(p.extent = Extent::kForever)},
     {0, "source_ip", "address", "Own address for the exchange", TAKE(p.source_address = value)},
     {0, "sweep", "what", "Run all of sizes, qps, depths; also with values: sizes=64-1M,qps=1/4",
      TAKE(p.sweep = Sweep::parse(value))},
@@ -206,7 +208,6 @@ constexpr Refused kRefused[] = {
     {'X', "vector", true, "a Verbena device has one completion vector"},
     {'g', "mcg", false, kNotYet},
     {'M', "MGID", true, kNotYet},
-    {0, "run_infinitely", false, kNotYet},
     {0, "out_json", false, kNotYet},
     {0, "out_json_file", true, kNotYet},
 };

@@ -76,9 +76,11 @@ void Parameters::settle() {
   require(!sleeps || !is(Verb::kWrite), "-e: the target of a WRITE has no events");
   require(!uses_cm || transport != verbena::uc, "-R: librdmacm connects RC and UD");
   require(!type_of_service || uses_cm || raw, "-T: only with -R");
-  require(extent != Extent::kForever || !is_latency(), "--run_infinitely: only for bandwidth tests");
-  require(extent != Extent::kForever || !(is_bidirectional && is(Verb::kSend)),
+  require(!is_endless() || !is_latency(), "--run_infinitely: only for bandwidth tests");
+  require(!is_endless() || !(is_bidirectional && is(Verb::kSend)),
           "--run_infinitely: not for SEND in both directions");
+  require(!is_endless() || (!json && !plots),
+          "--run_infinitely: not with --json or --plot, which need an end");
   require(rate_limit == 0 || is_burst_latency() ||
               (!is_latency() && !is(Verb::kAtomic) && !(is_bidirectional && is(Verb::kSend))),
           "--rate_limit: only for SEND, WRITE and READ bandwidth, in one direction");
@@ -92,7 +94,10 @@ void Parameters::settle() {
   require(!plots || !json || !plot_file.empty(), "--plot: with --json, name a file: --plot FILE.svg");
   if (sweep) settle_sweep();
 
-  if (extent == Extent::kForever && !is_timed()) duration = std::chrono::seconds(5);
+  if (is_endless()) {
+    if (!is_timed()) duration = std::chrono::seconds(5);
+    margin = std::chrono::seconds(0);
+  }
   if (is_timed()) {
     require(!sleeps, "-D: not together with -e");
     require(extent != Extent::kAllSizes, "-D: not together with -a");
@@ -134,7 +139,8 @@ void Parameters::settle() {
 }
 
 void Parameters::settle_sweep() const {
-  require(extent == Extent::kOneSize, "--sweep: not with -a; --sweep=sizes has its sizes");
+  require(extent == Extent::kOneSize,
+          "--sweep: not with -a or --run_infinitely; --sweep=sizes has its sizes");
   require(!uses_cm && !exchanges_by_cm, "--sweep: not with -R or -z; its exchange goes by TCP");
   require(exchanges_versions, "--sweep: not with --dont_xchg_versions; the versions show who can sweep");
   require(!is(Verb::kAtomic) || sweep->sizes.empty(), "--sweep: atomics have eight bytes, not several sizes");

@@ -128,6 +128,7 @@ struct Parameters {
   bool is(Verb verb) const { return test.verb == verb; }
   bool is_latency() const { return test.measure != Measure::kBandwidth; }
   bool is_burst_latency() const { return test.measure == Measure::kBurstLatency; }
+  bool is_endless() const { return extent == Extent::kForever; }
   bool is_timed() const { return duration.count() != 0; }
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }

@@ -19,6 +19,7 @@
 #include "commands/perf/endpoint.h"
 #include "commands/perf/exchange.h"
 #include "commands/perf/figures.h"
+#include "commands/perf/hangup_watch.h"
 #include "commands/perf/json_report.h"
 #include "commands/perf/latency.h"
 #include "commands/perf/report.h"
@@ -192,7 +193,7 @@ class Session {
     BandwidthFigures own;
     for (const std::uint64_t size : sizes_of(parameters_)) {
       if (parameters_.warms_up) warm_up(*endpoint_, parameters_, size);
-      if (parameters_.is_bidirectional) exchange_->meet();
+      if (parameters_.is_bidirectional && !parameters_.is_endless()) exchange_->meet();
       own = measure(size);
       check_fetched(*endpoint_, parameters_, size);
       const bool is_one_of_many = parameters_.extent == Extent::kAllSizes && !parameters_.is(Verb::kAtomic);
@@ -214,7 +215,26 @@ class Session {
 
   BandwidthFigures measure(std::uint64_t size) {
     processor_.start();
-    const BandwidthTimes times = measure_bandwidth(*endpoint_, parameters_, size);
+    if (parameters_.is_endless()) measure_endlessly(size);
+    return figures_of(measure_bandwidth(*endpoint_, parameters_, size), size);
+  }
+
+  // The end of the peer, which is not seen in its queue pairs, is the end of this process.
+  [[noreturn]] void measure_endlessly(std::uint64_t size) {
+    const HangupWatch watch(exchange_->descriptor());
+    measure_bandwidth(*endpoint_, parameters_, size, [&](const BandwidthTimes& times) {
+      BandwidthFigures figures = figures_of(times, size);
+      if (parameters_.is_bidirectional) {  // as perftest, which does not ask the peer
+        figures.average *= 2;
+        figures.rate *= 2;
+      }
+      report_.row(figures, processor_);
+      processor_.start();
+    });
+    throw std::logic_error("an endless test has ended");
+  }
+
+  BandwidthFigures figures_of(const BandwidthTimes& times, std::uint64_t size) {
     processor_.stop();
     BandwidthFigures figures = bandwidth_figures(times, parameters_, size, speed());
     figures.processor_time = processor_.time_of_each(figures.iterations);

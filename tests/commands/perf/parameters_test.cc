@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/parameters.h"
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,6 +22,11 @@ Parameters parsed(const char* test, std::vector<std::string> words) {
   auto found = parse(*find_test(test), test, static_cast<int>(words.size()), arguments.data());
   if (!found.parameters) throw std::invalid_argument("no parameters");
   return *found.parameters;
+}
+
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
 }
 
 TEST(PerfParameters, HavePerftestsDefaults) {
@@ -52,6 +58,19 @@ TEST(PerfParameters, LetReceivesBeWholeLists) {
   EXPECT_THROW(parsed("ib_send_bw", {"--recv_post_list=20", "-r", "10"}), std::invalid_argument);
   EXPECT_THROW(parsed("ib_send_lat", {"--recv_post_list=2"}), std::invalid_argument);
   EXPECT_THROW(parsed("ib_write_bw", {"--recv_post_list=2"}), std::invalid_argument);
+}
+
+TEST(PerfParameters, OfEndlessTestsHaveADurationWithoutMargins) {
+  const Parameters endless = parsed("ib_write_bw", {"--run_infinitely"});
+  EXPECT_EQ(endless.duration, std::chrono::seconds(5));
+  EXPECT_EQ(endless.margin, std::chrono::seconds(0));
+  EXPECT_EQ(parsed("ib_send_bw", {"--run_infinitely", "-D", "2"}).duration, std::chrono::seconds(2));
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"-b"}, {"-e"}, {"--json"}, {"--sweep=sizes"}, {"--plot"}}) {
+    EXPECT_THROW(parsed("ib_send_bw", joined(words, {"--run_infinitely"})), std::invalid_argument)
+        << words.front();
+  }
+  EXPECT_THROW(parsed("ib_send_lat", {"--run_infinitely"}), std::invalid_argument);
 }
 
 TEST(PerfParameters, TakeAFileForPlotsAnywhereBehindTheTest) {
@@ -87,11 +106,6 @@ TEST(PerfParameters, ThatContradictEachOtherAreRefused) {
 
 const std::vector<std::string> kRawServer{"--server", "-B", "02:00:00:00:00:01"};
 const std::vector<std::string> kRawClient{"--client", "-B", "02:00:00:00:00:02", "-E", "02:00:00:00:00:01"};
-
-std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 TEST(RawParameters, SayWhichSideThisEndIs) {
   const Parameters server = parsed("raw_ethernet_bw", kRawServer);
