@@ -28,19 +28,20 @@ MEBIBYTE = 1048576
 # Options for both ends. The first line of a test is also run by wire.
 LINES = {
     "ib_send_lat": ["", "-c UC", "-c UD -s 1024", "-s 1", "-s 4K -n 100", "-a -n 50", "-c UD -a -n 50", "-e", "-D 2 -f 0", "-Q 4", "-r 16",
-                    "--use-srq", "-m 256 -s 1000", "-I 64", "--latency_gap=10 -n 100", "-u 16 -S 2", "--ipv6", "-R", "-z", "-R -c UD -s 512"],
-    "ib_write_lat": ["", "-R", "-c UC", "-s 1", "-a -n 50", "-D 2 -f 0", "-m 512 -s 1000", "-I 64"],
-    "ib_read_lat": ["", "-z", "-s 64", "-a -n 50", "-e", "-D 2 -f 0", "-o 1"],
-    "ib_atomic_lat": ["", "-R", "-A CMP_AND_SWAP", "-e", "-D 2 -f 0"],
+                    "--use-srq", "-m 256 -s 1000", "-I 64", "--latency_gap=10 -n 100", "-u 16 -S 2", "--ipv6", "-R", "-z", "-R -c UD -s 512", "-c XRC"],
+    "ib_write_lat": ["", "-R", "-c UC", "-s 1", "-a -n 50", "-D 2 -f 0", "-m 512 -s 1000", "-I 64", "-c XRC -a -n 50"],
+    "ib_read_lat": ["", "-z", "-s 64", "-a -n 50", "-e", "-D 2 -f 0", "-o 1", "-c XRC"],
+    "ib_atomic_lat": ["", "-R", "-A CMP_AND_SWAP", "-e", "-D 2 -f 0", "-c XRC"],
     "ib_send_bw": ["", "-c UC -s 2048", "-c UD -s 1024", "-a -n 100", "-b", "-b -a -n 50", "-b -c UC -s 1000", "-q 4", "-b -q 3", "-e", "-D 2 -f 0",
                    "-b -D 2 -f 0", "-Q 10 -s 64", "-l 10 -s 64", "-l 40 -Q 20 -n 400", "-N", "-n 30000 -s 16", "-r 16 -t 16", "--use-srq -q 2",
                    "--report_gbits", "--report_gbits -s 2 -n 100", "-I 64 -s 64", "-s 1M -n 20", "--mr_per_qp -q 2", "--reversed", "-R -b -q 3",
-                   "-R -c UD -s 512", "--recv_post_list=8 -b", "--recv_post_list=10 --use-srq -q 2 -r 64", "--recv_post_list=20 -c UD -s 1024"],
+                   "-R -c UD -s 512", "--recv_post_list=8 -b", "--recv_post_list=10 --use-srq -q 2 -r 64", "--recv_post_list=20 -c UD -s 1024",
+                   "-c XRC -e", "-c XRC -b -q 3", "-c XRC -q 4 -I 64 -s 64 -l 10 --recv_post_list=4"],
     "ib_write_bw": ["", "-c UC -s 2048", "-a -n 100", "-b", "-b -a -n 50", "-q 4", "-b -q 3", "-D 2 -f 0", "-b -D 2 -f 0", "-Q 10 -s 64",
                     "-l 10 -s 64", "-N", "--perform_warm_up", "-s 2", "--mr_per_qp -q 2", "-b --report-both", "--reversed",
-                    "--rate_limit=1 --rate_limit_type=SW -n 200"],
-    "ib_read_bw": ["", "-R -q 2", "-a -n 100", "-b", "-q 4", "-e", "-D 2 -f 0", "-o 1", "-l 10 -s 64", "-s 2"],
-    "ib_atomic_bw": ["", "-A CMP_AND_SWAP", "-b", "-q 4", "-D 2 -f 0", "-o 4", "-l 10"],
+                    "--rate_limit=1 --rate_limit_type=SW -n 200", "-c XRC -q 4", "-c XRC -b -q 2 --mr_per_qp"],
+    "ib_read_bw": ["", "-R -q 2", "-a -n 100", "-b", "-q 4", "-e", "-D 2 -f 0", "-o 1", "-l 10 -s 64", "-s 2", "-c XRC -q 2 -D 1 -f 0", "-c XRC -b"],
+    "ib_atomic_bw": ["", "-A CMP_AND_SWAP", "-b", "-q 4", "-D 2 -f 0", "-o 4", "-l 10", "-c XRC"],
 }
 
 

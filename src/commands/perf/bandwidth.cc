@@ -32,9 +32,9 @@ class BandwidthRun {
         show_(show),
         phases_(parameters.duration, parameters.margin),
         limit_(parameters, size),
-        total_(parameters.is_timed() ? 0 : parameters.iterations * endpoint.count()),
-        sends_(endpoint.count()),
-        receives_(endpoint.count()) {
+        total_(parameters.is_timed() ? 0 : parameters.iterations * parameters.queue_pairs),
+        sends_(parameters.queue_pairs),
+        receives_(parameters.queue_pairs) {
     for (Received& each : receives_) each.posted = parameters.receives_of_pair();
     if (parameters.has_peak) {
       times_.posted.resize(total_);
@@ -228,7 +228,7 @@ BandwidthTimes measure_bandwidth(Endpoint& endpoint, const Parameters& parameter
 
 void warm_up(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size) {
   with_requests(endpoint, parameters, size, [&](auto make) {
-    for (std::size_t i = 0; i < endpoint.count(); ++i) {
+    for (std::size_t i = 0; i < parameters.queue_pairs; ++i) {
       for (std::uint32_t k = 0; k < parameters.send_depth; ++k)
         endpoint.pair(i).post(make(i, k).signaled(i)).value();
       std::size_t done = 0;

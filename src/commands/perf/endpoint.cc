@@ -44,8 +44,14 @@ Endpoint::Endpoint(const Device& device, const Parameters& parameters, const Lay
   send_cq_ = device.context.make_cq(parameters.send_depth * parameters.queue_pairs, channel).value();
   if (parameters.is(Verb::kSend))
     receive_cq_ = device.context.make_cq(parameters.receive_depth * parameters.queue_pairs, channel).value();
-  if (parameters.uses_srq && parameters.receives())
+  if (parameters.is_xrc()) {
+    xrc_domain_ = device.context.make_xrc_domain().value();
+    srq_ =
+        domain_.make_srq({.max_wr = parameters.receive_depth, .domain = &*xrc_domain_, .xrc_cq = &receives()})
+            .value();
+  } else if (parameters.uses_srq && parameters.receives()) {
     srq_ = domain_.make_srq({.max_wr = parameters.receive_depth}).value();
+  }
   const std::size_t regions = parameters.has_region_per_pair ? parameters.queue_pairs : 1;
   for (std::size_t i = 0; i < regions; ++i)
     regions_.push_back(allocate(2 * buffer_ * parameters.queue_pairs / regions));
@@ -78,7 +84,7 @@ verbena::region Endpoint::allocate(std::uint64_t size) const {
 }
 
 const verbena::region& Endpoint::memory(std::size_t index) const {
-  return regions_[parameters_.has_region_per_pair ? index : 0];
+  return regions_[parameters_.has_region_per_pair ? index % parameters_.queue_pairs : 0];
 }
 
 verbena::slice Endpoint::send_buffer(std::size_t index) const {
@@ -86,14 +92,15 @@ verbena::slice Endpoint::send_buffer(std::size_t index) const {
 }
 
 verbena::slice Endpoint::receive_buffer(std::size_t index) const {
-  const std::size_t place = parameters_.has_region_per_pair ? 1 : parameters_.queue_pairs + index;
+  const std::uint32_t pairs = parameters_.queue_pairs;
+  const std::size_t place = parameters_.has_region_per_pair ? 1 : pairs + index % pairs;
   return memory(index).part(place * buffer_, buffer_);
 }
 
 verbena::qp_options Endpoint::queue_options() const {
   return {.send_cq = sends(),
           .recv_cq = receives(),
-          .srq = srq_ ? &*srq_ : nullptr,
+          .srq = srq_ && !xrc_domain_ ? &*srq_ : nullptr,
           .max_send_wr = parameters_.send_depth,
           .max_recv_wr = srq_ ? 0 : parameters_.receive_depth,
           .max_inline = static_cast<std::uint32_t>(inline_size_),
@@ -101,9 +108,19 @@ verbena::qp_options Endpoint::queue_options() const {
 }
 
 void Endpoint::make_pair() {
+  peers_.emplace_back();
+  // With XRC, those that receive come behind those that send.
+  if (xrc_domain_ && (!parameters_.sends() || pairs_.size() >= parameters_.queue_pairs)) {
+    pairs_.push_back(xrc_domain_->make_receiver(parameters_.device_port).value());
+    return;
+  }
   pairs_.push_back(domain_.make_qp(parameters_.transport, queue_options()).value());
   inline_size_ = std::min<std::uint64_t>(inline_size_, pairs_.back().max_inline());
-  peers_.emplace_back();
+}
+
+std::size_t Endpoint::peer_of(std::size_t index) const {
+  const std::uint32_t half = parameters_.pairs_made() - parameters_.queue_pairs;  // 0: one kind
+  return (index + half) % parameters_.pairs_made();
 }
 
 void Endpoint::add_pair(verbena::qp made, std::optional<verbena::address_handle> peer,
@@ -122,6 +139,7 @@ Keys Endpoint::keys(std::size_t index) const {
   own.rkey = memory(index).rkey();
   own.address = reinterpret_cast<std::uintptr_t>(target.data());
   own.gid = device_.gid.gid;
+  if (xrc_domain_) own.srq_num = srq_->number().value();
   return own;
 }
 
@@ -160,9 +178,9 @@ void Endpoint::connect(std::size_t index, const Keys& peer, ibv_mtu mtu) {
 
 void Endpoint::post_receives(std::uint64_t size) {
   receive_size_ = size;
-  receives_posted_.assign(pairs_.size(), 0);
-  receives_checked_.assign(pairs_.size(), 0);
-  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+  receives_posted_.assign(parameters_.queue_pairs, 0);
+  receives_checked_.assign(parameters_.queue_pairs, 0);
+  for (std::size_t i = 0; i < parameters_.queue_pairs; ++i) {
     for (std::uint32_t k = 0; k < parameters_.receives_of_pair(); k += parameters_.receive_list_length)
       post_receives_of(i);
   }

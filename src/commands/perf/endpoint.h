@@ -46,6 +46,8 @@ class Endpoint {
   const verbena::pd& domain() const { return domain_; }
 
   Keys keys(std::size_t index) const;
+  // Returns the index of the queue pair of the peer to which one of ours is connected.
+  std::size_t peer_of(std::size_t index) const;
   // Connects a queue pair, or for UD stores the address of its peer.
   void connect(std::size_t index, const Keys& peer, ibv_mtu mtu);
 
@@ -75,7 +77,8 @@ class Endpoint {
   // Whether messages of this size are sent inline.
   bool inlines(std::uint64_t size) const { return size <= inline_size_; }
 
-  // The buffer from which a queue pair sends, and the one into which its peer's messages come.
+  // The buffer from which a queue pair sends, and the one into which its peer's messages come. Queue pairs of
+  // XRC that receive have the buffers of those that send.
   verbena::slice send_buffer(std::size_t index) const;
   verbena::slice receive_buffer(std::size_t index) const;
 
@@ -99,6 +102,7 @@ class Endpoint {
   std::optional<verbena::completion_channel> channel_;
   std::optional<verbena::cq> send_cq_;
   std::optional<verbena::cq> receive_cq_;
+  std::optional<verbena::xrc_domain> xrc_domain_;
   std::optional<verbena::srq> srq_;
   std::vector<verbena::region> regions_;
   std::vector<verbena::qp> pairs_;

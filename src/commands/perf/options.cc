@@ -39,7 +39,7 @@ std::uint64_t size_of(const char* value) {
 }
 
 constexpr Word<verbena::transport> kTransports[] = {
-    {"RC", verbena::rc}, {"UC", verbena::uc}, {"UD", verbena::ud}};
+    {"RC", verbena::rc}, {"UC", verbena::uc}, {"UD", verbena::ud}, {"XRC", verbena::transport::xrc_send}};
 constexpr Word<bool> kAtomics[] = {{"FETCH_AND_ADD", false}, {"CMP_AND_SWAP", true}};
 constexpr Word<Output> kOutputs[] = {
     {"bandwidth", Output::kBandwidth}, {"message_rate", Output::kMessageRate}, {"latency", Output::kLatency}};
@@ -56,7 +56,7 @@ constexpr Row kRows[] = {
     {'A', "atomic_type", "type", "FETCH_AND_ADD or CMP_AND_SWAP (default FETCH_AND_ADD)",
      TAKE(only_for(p.is(Verb::kAtomic), "-A", "atomics"), p.compares = one_of("-A", value, kAtomics))},
     {'b', "bidirectional", nullptr, "Measure both directions at once", TAKE(p.is_bidirectional = true)},
-    {'c', "connection", "RC/UC/UD", "Connection type (default RC)",
+    {'c', "connection", "RC/UC/UD/XRC", "Connection type (default RC)",
      TAKE(p.transport = one_of("-c", value, kTransports))},
     {'C', "report-cycles", nullptr, "Report latencies in cycles of the processor's clock",
      TAKE(only_for(p.is_latency(), "-C", "latency tests"), p.in_cycles = true)},

@@ -61,7 +61,8 @@ Parameters::Parameters(const Test& chosen)
 
 void Parameters::settle() {
   if (raw) settle_raw(*this);
-  require(transport == verbena::rc || is(Verb::kSend) || (transport == verbena::uc && is(Verb::kWrite)),
+  require(transport == verbena::rc || is_xrc() || is(Verb::kSend) ||
+              (transport == verbena::uc && is(Verb::kWrite)),
           "-c: UC has SEND and WRITE, UD has only SEND");
   require(!is(Verb::kAtomic) || (size == kAtomicSize && extent != Extent::kAllSizes),
           "-s, -a: atomics have eight bytes");
@@ -70,11 +71,12 @@ void Parameters::settle() {
           "--recv_post_list: only SEND bandwidth tests post lists of receives");
   require(!is_latency() || queue_pairs == 1, "-q: latency tests have one queue pair");
   require(!is_latency() || !is_bidirectional, "-b: only bandwidth tests are bidirectional");
-  require(!uses_srq || is(Verb::kSend), "--use-srq: only SEND takes receives");
-  require(!uses_srq || queue_pairs <= receive_depth,
+  require(!uses_srq || is_xrc() || is(Verb::kSend), "--use-srq: only SEND takes receives");
+  if (is_xrc()) uses_srq = true;
+  require(!uses_srq || !is(Verb::kSend) || queue_pairs <= receive_depth,
           "-r: a shared queue needs a receive for each queue pair");
   require(!sleeps || !is(Verb::kWrite), "-e: the target of a WRITE has no events");
-  require(!uses_cm || transport != verbena::uc, "-R: librdmacm connects RC and UD");
+  require(!uses_cm || transport == verbena::rc || is_datagram(), "-R: librdmacm connects RC and UD");
   require(!type_of_service || uses_cm || raw, "-T: only with -R");
   require(!is_endless() || !is_latency(), "--run_infinitely: only for bandwidth tests");
   require(!is_endless() || !(is_bidirectional && is(Verb::kSend)),
@@ -162,6 +164,8 @@ const char* name_of(verbena::transport transport) {
       return "UC";
     case verbena::ud:
       return "UD";
+    case verbena::transport::xrc_send:
+      return "XRC";
     default:
       return "RawEth";
   }

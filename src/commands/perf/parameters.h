@@ -142,6 +142,11 @@ struct Parameters {
   bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }
+  bool is_xrc() const { return transport == verbena::transport::xrc_send; }
+  // The number of queue pairs that an end makes. One of XRC only sends or only receives.
+  std::uint32_t pairs_made() const {
+    return is_xrc() && (is_bidirectional || is_latency()) ? 2 * queue_pairs : queue_pairs;
+  }
   // The bytes of a message that the adapter adds to those that are posted.
   std::uint32_t added_bytes() const { return raw ? kFrameCheckBytes : 0; }
 

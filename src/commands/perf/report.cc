@@ -70,7 +70,7 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
   const std::string name = device.context.name();
   if (p.sleeps) std::printf(" Test with events. Using %s_comp0\n", name.c_str());
   std::printf(" Dual-port       : OFF\t\tDevice         : %s\n", name.c_str());
-  std::printf(" Number of qps   : %u\t\tTransport type : %s\n", p.queue_pairs,
+  std::printf(" Number of qps   : %u\t\tTransport type : %s\n", p.pairs_made(),
               name_of_transport(device.context));
   std::printf(" Connection type : %s\t\tUsing SRQ      : %s\n", name_of(p.transport), on_off(p.uses_srq));
   std::printf(" PCIe relax order: OFF\n ibv_wr* API     : OFF\n");
@@ -104,6 +104,7 @@ void Report::address(const Keys& keys, bool is_local) const {
   if (parameters_.is(Verb::kRead) || parameters_.is(Verb::kWrite)) {
     std::printf(" RKey %#08x VAddr %#016llx", keys.rkey, static_cast<unsigned long long>(keys.address));
   }
+  if (parameters_.is_xrc()) std::printf(" SRQn %#08x", keys.srq_num);
   std::printf("\n GID");
   for (const std::uint8_t& byte : keys.gid.raw)
     std::printf(":%s%02d", &byte == keys.gid.raw ? " " : "", byte);

@@ -70,7 +70,7 @@ class Session {
       connect_by_cm(layout);
     } else {
       endpoint_.emplace(device_, parameters_, layout);
-      for (std::uint32_t i = 0; i < parameters_.queue_pairs; ++i) endpoint_->make_pair();
+      for (std::uint32_t i = 0; i < parameters_.pairs_made(); ++i) endpoint_->make_pair();
     }
     exchange_keys(mtu);
   }
@@ -106,7 +106,8 @@ class Session {
     for (std::size_t i = 0; i < endpoint_->count(); ++i) peers.push_back(exchange_->keys(endpoint_->keys(i)));
     check_addresses(peers.front());
     json_.begin(device_, mtu, peers.front());
-    for (std::size_t i = 0; i < endpoint_->count(); ++i) endpoint_->connect(i, peers[i], mtu);
+    for (std::size_t i = 0; i < endpoint_->count(); ++i)
+      endpoint_->connect(i, peers[endpoint_->peer_of(i)], mtu);
     if (parameters_.is(Verb::kSend)) exchange_->meet();
     for (std::size_t i = 0; i < endpoint_->count(); ++i) report_.address(endpoint_->keys(i), true);
     for (std::size_t i = 0; i < endpoint_->count(); ++i)

@@ -73,6 +73,16 @@ TEST(PerfParameters, OfEndlessTestsHaveADurationWithoutMargins) {
   EXPECT_THROW(parsed("ib_send_lat", {"--run_infinitely"}), std::invalid_argument);
 }
 
+TEST(PerfParameters, OfXrcHaveQueuePairsForEachDirection) {
+  const Parameters one_way = parsed("ib_send_bw", {"-c", "XRC", "-q", "3"});
+  EXPECT_EQ(one_way.pairs_made(), 3U);
+  EXPECT_TRUE(one_way.uses_srq);
+  EXPECT_EQ(parsed("ib_write_bw", {"-c", "XRC", "-b", "-q", "3"}).pairs_made(), 6U);
+  EXPECT_EQ(parsed("ib_read_lat", {"-c", "XRC"}).pairs_made(), 2U);
+  EXPECT_EQ(parsed("ib_read_lat", {}).pairs_made(), 1U);
+  EXPECT_THROW(parsed("ib_send_bw", {"-c", "XRC", "-R"}), std::invalid_argument);
+}
+
 TEST(PerfParameters, TakeAFileForPlotsAnywhereBehindTheTest) {
   const Parameters plotting = parsed("ib_send_lat", {"--plot", "a.svg", "host"});
   EXPECT_TRUE(plotting.plots);
