@@ -18,6 +18,7 @@ import tempfile
 import xml.etree.ElementTree
 
 import harness
+import matrix
 import own_programs
 
 LATENCY = ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat")
@@ -28,14 +29,14 @@ MEBIBYTE = 1048576
 # Options for both ends. The first line of a test is also run by wire.
 LINES = {
     "ib_send_lat": ["", "-c UC", "-c UD -s 1024", "-s 1", "-s 4K -n 100", "-a -n 50", "-c UD -a -n 50", "-e", "-D 2 -f 0", "-Q 4", "-r 16",
-                    "--use-srq", "-m 256 -s 1000", "-I 64", "--latency_gap=10 -n 100", "-u 16 -S 2", "--ipv6", "-R", "-z", "-R -c UD -s 512", "-c XRC"],
+                    "--use-srq", "-g --ipv6 -s 512", "-m 256 -s 1000", "-I 64", "--latency_gap=10 -n 100", "-u 16 -S 2", "--ipv6", "-R", "-z", "-R -c UD -s 512", "-c XRC"],
     "ib_write_lat": ["", "-R", "-c UC", "-s 1", "-a -n 50", "-D 2 -f 0", "-m 512 -s 1000", "-I 64", "-c XRC -a -n 50"],
     "ib_read_lat": ["", "-z", "-s 64", "-a -n 50", "-e", "-D 2 -f 0", "-o 1", "-c XRC"],
     "ib_atomic_lat": ["", "-R", "-A CMP_AND_SWAP", "-e", "-D 2 -f 0", "-c XRC"],
     "ib_send_bw": ["", "-c UC -s 2048", "-c UD -s 1024", "-a -n 100", "-b", "-b -a -n 50", "-b -c UC -s 1000", "-q 4", "-b -q 3", "-e", "-D 2 -f 0",
                    "-b -D 2 -f 0", "-Q 10 -s 64", "-l 10 -s 64", "-l 40 -Q 20 -n 400", "-N", "-n 30000 -s 16", "-r 16 -t 16", "--use-srq -q 2",
                    "--report_gbits", "--report_gbits -s 2 -n 100", "-I 64 -s 64", "-s 1M -n 20", "--mr_per_qp -q 2", "--reversed", "-R -b -q 3",
-                   "-R -c UD -s 512", "--recv_post_list=8 -b", "--recv_post_list=10 --use-srq -q 2 -r 64", "--recv_post_list=20 -c UD -s 1024",
+                   "-R -c UD -s 512", "--recv_post_list=8 -b", "--recv_post_list=10 --use-srq -q 2 -r 64", "--recv_post_list=20 -c UD -s 1024", "-g --ipv6 -s 1024 -n 100",
                    "-c XRC -e", "-c XRC -b -q 3", "-c XRC -q 4 -I 64 -s 64 -l 10 --recv_post_list=4"],
     "ib_write_bw": ["", "-c UC -s 2048", "-a -n 100", "-b", "-b -a -n 50", "-q 4", "-b -q 3", "-D 2 -f 0", "-b -D 2 -f 0", "-Q 10 -s 64",
                     "-l 10 -s 64", "-N", "--perform_warm_up", "-s 2", "--mr_per_qp -q 2", "-b --report-both", "--reversed",
@@ -71,12 +72,12 @@ def start(host, side, test, words, environment):
     return own_programs.Run(host, side, name, words, environment=environment)
 
 
-def pair(server, client, sides, test, words, environment):
+def pair(server, client, sides, test, words, environment, client_words=()):
     port = server.hosts.port()
     serving = start(server, sides[0], test, ["-p", port, *words], environment)
     by_cm = {"-R", "-z"}.intersection(words)  # librdmacm's listeners are no sockets, and clients try again
     harness.poll_until(lambda: serving.listens(port) or not serving.running(), 1 if by_cm else 20)
-    calling = start(client, sides[1], test, ["-p", port, *words, server.ipv4], environment)
+    calling = start(client, sides[1], test, ["-p", port, *words, *client_words, server.ipv4], environment)
     calling.finish(200 if "-a" in words else 60)
     serving.finish(10 if calling.status == 0 else 2)
     return Ended(serving), Ended(calling)
@@ -183,6 +184,23 @@ def check_endless(judge, host):
             good = grown and calling.status == -signal.SIGINT and (sides[0] == "d" or (serving.status == 1 and "peer" in serving.stderr))
             wrong_row = [row for each in measuring for row in rows(each.stdout) if len(row) != 5 or not agree([], row)]
             judge.say(f"{test} {line} --run_infinitely {sides}", None if good and not wrong_row else f"{wrong_row}\n{calling.report()}{serving.report()}")
+
+
+def check_multicast(judge, server, client):
+    """Both ends of a latency test have a group. Ours also sends from a GID of IPv4 to perftest's group, an address of IPv6."""
+    far, near = matrix.group("ff05::4791"), matrix.group("ff05::4792")
+    for sides in PAIRS:
+        for test, words, client_words in (("ib_send_bw", ["--ipv6", "-M", far], []), ("ib_send_bw", ["-M", matrix.group("::ffff:239.47.91.1")], []),
+                                          ("ib_send_lat", ["--ipv6", "-M", far], ["-M", near])):
+            words = ["-g", "-s", "1024", "-n", "100", *words]  # so few fit into a socket's buffer: a group has no flow control
+            expected = [each.labels for each in pair(server, client, "dd", test, words, {}, client_words)] if sides == "oo" else None
+            ended = pair(server, client, sides, test, words, {}, client_words)
+            judge.say(f"{test} {' '.join(words)} {sides} on two hosts", wrong(test, words, sides, ended, expected))
+    ended = pair(server, server, "oo", "ib_send_bw", ["-g", "-s", "1024", "-n", "100"], {})
+    judge.say("ib_send_bw -g from IPv4", wrong("ib_send_bw", [], "oo", ended, None))
+    ended = pair(server, client, "oo", "ib_send_lat", ["-g", "-M", "ff05::4791"], {})
+    good = all(each.run.status == 1 and "different groups" in each.run.stderr for each in ended)
+    judge.say("ib_send_lat with one group is refused", None if good else ended[0].run.report())
 
 
 def check_verify(judge, host):
@@ -365,6 +383,7 @@ def main():
         if not options.test:
             check_json(judge, host)
             check_endless(judge, host)
+            check_multicast(judge, host, other)
             check_verify(judge, host)
             check_sweep(judge, host)
             check_killed_end(judge, host)

@@ -14,6 +14,7 @@ namespace verbena::perf {
 namespace {
 
 constexpr std::uint32_t kQkey = 0x11111111;  // perftest's
+constexpr std::uint32_t kGroupsQpNum = 0xffffff;
 
 verbena::access rights(const Parameters& parameters) {
   using enum verbena::access;
@@ -56,6 +57,12 @@ Endpoint::Endpoint(const Device& device, const Parameters& parameters, const Lay
   for (std::size_t i = 0; i < regions; ++i)
     regions_.push_back(allocate(2 * buffer_ * parameters.queue_pairs / regions));
   if (parameters.verifies) fill_buffers();
+}
+
+// A kernel refuses to destroy a queue pair that belongs to a group.
+Endpoint::~Endpoint() {
+  if (!parameters_.joins_group()) return;
+  for (const verbena::qp& each : pairs_) static_cast<void>(each.leave(parameters_.group));
 }
 
 // The data that will move has the pattern, and the memory to which it moves is zero.
@@ -140,6 +147,10 @@ Keys Endpoint::keys(std::size_t index) const {
   own.address = reinterpret_cast<std::uintptr_t>(target.data());
   own.gid = device_.gid.gid;
   if (xrc_domain_) own.srq_num = srq_->number().value();
+  if (parameters_.joins_group()) {
+    own.gid = parameters_.group;
+    own.qp_num = kGroupsQpNum;
+  }
   return own;
 }
 
@@ -162,6 +173,7 @@ void Endpoint::connect(std::size_t index, const Keys& peer, ibv_mtu mtu) {
     return;
   }
   own.activate(kQkey).value();
+  if (parameters_.joins_group()) own.join(parameters_.group).value();
   ibv_ah_attr attributes{};
   attributes.grh.dgid = peer.gid;
   attributes.grh.sgid_index = gid_index;

@@ -36,6 +36,9 @@ inline constexpr std::size_t kRouteHeader = 40;  // bytes before each datagram
 class Endpoint {
  public:
   Endpoint(const Device& device, const Parameters& parameters, const Layout& layout);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
 
   // Adds a queue pair, which connect() connects.
   void make_pair();
@@ -48,7 +51,7 @@ class Endpoint {
   Keys keys(std::size_t index) const;
   // Returns the index of the queue pair of the peer to which one of ours is connected.
   std::size_t peer_of(std::size_t index) const;
-  // Connects a queue pair, or for UD stores the address of its peer.
+  // Connects a queue pair, or for UD stores the address of its peer, and joins the multicast group.
   void connect(std::size_t index, const Keys& peer, ibv_mtu mtu);
 
   // Posts receives for messages of this size to all queue pairs.

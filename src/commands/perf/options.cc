@@ -7,10 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <stdexcept>
 #include <string_view>
+
+#include <arpa/inet.h>
 
 #include "base/format.h"
 #include "commands/perf/option_row.h"
@@ -36,6 +39,24 @@ std::uint64_t size_of(const char* value) {
   const auto read = read_size(value);
   if (!read) refuse("-s", value, verbena::format("a number of bytes from 1 to {}", kLargestMessage));
   return *read;
+}
+
+// A multicast group, also in perftest's form: sixteen numbers.
+ibv_gid group_of(const char* value) {
+  ibv_gid group{};
+  if (::inet_pton(AF_INET6, value, group.raw) == 1) return group;
+  const char* rest = value;
+  for (std::uint8_t& byte : group.raw) {
+    char* end = nullptr;
+    const unsigned long read = std::strtoul(rest, &end, 0);
+    const bool is_last = &byte == std::end(group.raw) - 1;
+    if (end == rest || read > 255 || *end != (is_last ? '\0' : ':'))
+      refuse("-M", value,
+             "a GID such as ff0e::1 or ::ffff:239.1.2.3, or its 16 bytes as numbers between colons");
+    byte = static_cast<std::uint8_t>(read);
+    rest = end + 1;
+  }
+  return group;
 }
 
 constexpr Word<verbena::transport> kTransports[] = {
@@ -68,6 +89,7 @@ constexpr Row kRows[] = {
     {'f', "margin", "seconds", "Time at both ends of the duration that does not count (default a quarter)",
      TAKE(p.margin = std::chrono::seconds(number<int>("-f", value, 0, 1000000)))},
     {'F', "CPU-freq", nullptr, "Accepted: the clock does not depend on the processor's frequency", TAKE()},
+    {'g', "mcg", nullptr, "Send datagrams to a multicast group", TAKE(p.is_multicast = true)},
     {'H', "report-histogram", nullptr, "Print all latencies, sorted",
      TAKE(only_for(p.is_latency(), "-H", "latency tests"), p.shows_sorted_samples = true)},
     {'i', "ib-port", "port", "Use this port of the device (default 1)",
@@ -79,6 +101,8 @@ constexpr Row kRows[] = {
      TAKE(p.list_length = number<std::uint32_t>("-l", value, 1, 15000))},
     {'m', "mtu", "bytes", "Path MTU, 256 to 4096 (default: the port's); for frames up to 9600 (default 1518)",
      TAKE(p.mtu = p.raw ? number<int>("-m", value, 64, 9600) : number<int>("-m", value, 256, 4096))},
+    {'M', "MGID", "gid", "Receive in this group, with -g; latency: another one at each end",
+     TAKE(p.group = group_of(value), p.has_group = true)},
     {'n', "iters", "number", "Number of messages, at least 5 (default 1000, WRITE bandwidth 5000)",
      TAKE(p.iterations = number<std::uint64_t>("-n", value, 5, kMaxMessages))},
     {'N', "noPeak", nullptr, "Do not calculate the peak bandwidth",
@@ -206,8 +230,6 @@ constexpr Refused kRefused[] = {
     {'L', "hop_limit", true, "perftest has it for raw Ethernet only"},
     {'W', "report-counters", true, "'verbena metrics' and 'verbena top' show the counters"},
     {'X', "vector", true, "a Verbena device has one completion vector"},
-    {'g', "mcg", false, kNotYet},
-    {'M', "MGID", true, kNotYet},
     {0, "out_json", false, kNotYet},
     {0, "out_json_file", true, kNotYet},
 };

@@ -120,6 +120,7 @@ Parameters parameters_of(const json& order, const Parameters& own) {
   ordered.has_moderation = true;  // the client has derived it
   ordered.extent = Extent::kOneSize;
   ordered.sweep.reset();
+  ordered.is_multicast = ordered.has_group = false;
   ordered.is_quiet = true;
   ordered.shows_details = false;
   ordered.settle();

@@ -29,6 +29,7 @@ constexpr std::uint32_t kMaxUnreliableReceives = 16000;
 // Larger messages complete one by one: a completion for many of them would make the figures coarse.
 constexpr std::uint64_t kLargestModerated = 8192;
 constexpr std::uint64_t kMaxWithPeak = 20000;
+constexpr ibv_gid kGroup{{0xff, 1, 0, 0, 0, 2, 201, 133}};  // perftest's, for the server
 
 void require(bool holds, const char* sentence) {
   if (!holds) throw std::invalid_argument(sentence);
@@ -61,6 +62,7 @@ Parameters::Parameters(const Test& chosen)
 
 void Parameters::settle() {
   if (raw) settle_raw(*this);
+  settle_group();
   require(transport == verbena::rc || is_xrc() || is(Verb::kSend) ||
               (transport == verbena::uc && is(Verb::kWrite)),
           "-c: UC has SEND and WRITE, UD has only SEND");
@@ -140,10 +142,23 @@ void Parameters::settle() {
   exchanges_by_cm = exchanges_by_cm || uses_cm;
 }
 
+void Parameters::settle_group() {
+  require(is_multicast || !has_group, "-M: only with -g");
+  if (!is_multicast) return;
+  require(is(Verb::kSend) && !raw, "-g: only for ib_send_bw and ib_send_lat; raw Ethernet has --raw_mcast");
+  require(!is_bidirectional && queue_pairs == 1, "-g: one queue pair sends, and not in both directions");
+  require(!uses_cm, "-g: not with -R");
+  transport = verbena::ud;  // as perftest, whatever -c says
+  if (has_group) return;
+  group = kGroup;
+  if (is_client()) group.raw[sizeof group.raw - 1] = 1;
+}
+
 void Parameters::settle_sweep() const {
   require(extent == Extent::kOneSize,
           "--sweep: not with -a or --run_infinitely; --sweep=sizes has its sizes");
   require(!uses_cm && !exchanges_by_cm, "--sweep: not with -R or -z; its exchange goes by TCP");
+  require(!is_multicast, "--sweep: not with -g");
   require(exchanges_versions, "--sweep: not with --dont_xchg_versions; the versions show who can sweep");
   require(!is(Verb::kAtomic) || sweep->sizes.empty(), "--sweep: atomics have eight bytes, not several sizes");
   require(!is_latency() || (sweep->queue_pairs.empty() && sweep->depths.empty()),

@@ -61,6 +61,9 @@ struct Parameters {
   int mtu = 0;  // bytes; 0: that of the port
 
   verbena::transport transport = verbena::rc;
+  bool is_multicast = false;
+  ibv_gid group{};  // of a multicast test, in which this end receives
+  bool has_group = false;
   bool uses_srq = false;
   bool compares = false;  // atomics: compare and swap instead of fetch and add
   std::uint64_t size;
@@ -142,6 +145,7 @@ struct Parameters {
   bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }
+  bool joins_group() const { return is_multicast && receives(); }
   bool is_xrc() const { return transport == verbena::transport::xrc_send; }
   // The number of queue pairs that an end makes. One of XRC only sends or only receives.
   std::uint32_t pairs_made() const {
@@ -154,6 +158,7 @@ struct Parameters {
   void settle();
 
  private:
+  void settle_group();
   void settle_sweep() const;
 };
 

@@ -66,9 +66,11 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
   } else {
     std::printf("%s%sBW ", p.is_bidirectional ? "Bidirectional " : "", p.list_length > 1 ? "Post List " : "");
   }
-  std::printf("%sTest\n", p.raw && p.raw->forwards ? "forwarding " : "");
+  std::printf("%s%sTest\n", p.raw && p.raw->forwards ? "forwarding " : "",
+              p.is_multicast ? "Multicast " : "");
   const std::string name = device.context.name();
   if (p.sleeps) std::printf(" Test with events. Using %s_comp0\n", name.c_str());
+  if (p.is_multicast) std::puts(" MultiCast runs on UD!");
   std::printf(" Dual-port       : OFF\t\tDevice         : %s\n", name.c_str());
   std::printf(" Number of qps   : %u\t\tTransport type : %s\n", p.pairs_made(),
               name_of_transport(device.context));
@@ -105,7 +107,7 @@ void Report::address(const Keys& keys, bool is_local) const {
     std::printf(" RKey %#08x VAddr %#016llx", keys.rkey, static_cast<unsigned long long>(keys.address));
   }
   if (parameters_.is_xrc()) std::printf(" SRQn %#08x", keys.srq_num);
-  std::printf("\n GID");
+  std::printf("\n %s", parameters_.is_multicast && is_local != parameters_.is_client() ? "MGID" : "GID");
   for (const std::uint8_t& byte : keys.gid.raw)
     std::printf(":%s%02d", &byte == keys.gid.raw ? " " : "", byte);
   std::printf("\n");

@@ -108,6 +108,8 @@ class Session {
     json_.begin(device_, mtu, peers.front());
     for (std::size_t i = 0; i < endpoint_->count(); ++i)
       endpoint_->connect(i, peers[endpoint_->peer_of(i)], mtu);
+    // A switch learns of the group's members in milliseconds. perftest waits, too.
+    if (parameters_.is_multicast) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (parameters_.is(Verb::kSend)) exchange_->meet();
     for (std::size_t i = 0; i < endpoint_->count(); ++i) report_.address(endpoint_->keys(i), true);
     for (std::size_t i = 0; i < endpoint_->count(); ++i)
@@ -116,6 +118,10 @@ class Session {
   }
 
   void check_addresses(const Keys& peer) const {
+    const bool is_own = std::ranges::equal(peer.gid.raw, parameters_.group.raw);
+    if (parameters_.is_multicast && parameters_.is_latency() && is_own)
+      throw std::runtime_error("-M: the ends of a latency test need different groups");
+    if (parameters_.is_multicast) return;  // the datagrams leave from an address of the group's kind
     if (verbena::is_ipv4(peer.gid) == verbena::is_ipv4(device_.gid.gid)) return;
     throw std::runtime_error(
         verbena::format("the ends have addresses of different kinds, {} here and {} there: choose GIDs by -x",

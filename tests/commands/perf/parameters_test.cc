@@ -2,6 +2,7 @@
 #include "commands/perf/parameters.h"
 
 #include <chrono>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -81,6 +82,27 @@ TEST(PerfParameters, OfXrcHaveQueuePairsForEachDirection) {
   EXPECT_EQ(parsed("ib_read_lat", {"-c", "XRC"}).pairs_made(), 2U);
   EXPECT_EQ(parsed("ib_read_lat", {}).pairs_made(), 1U);
   EXPECT_THROW(parsed("ib_send_bw", {"-c", "XRC", "-R"}), std::invalid_argument);
+}
+
+TEST(PerfParameters, TakeAMulticastGroupAsTextOrAsItsBytes) {
+  const Parameters group = parsed("ib_send_bw", {"-g", "-M", "ff05::4791"});
+  EXPECT_EQ(group.transport, verbena::ud);
+  EXPECT_TRUE(group.joins_group());
+  EXPECT_EQ(group.group.raw[15], 0x91);
+  const Parameters numbers =
+      parsed("ib_send_lat", {"-g", "-M", "255:5:0:0:0:0:0:0:0:0:0:0:0:0:0x47:145", "host"});
+  EXPECT_TRUE(numbers.joins_group()) << "both ends of a latency test receive";
+  EXPECT_EQ(std::vector(std::begin(numbers.group.raw), std::end(numbers.group.raw)),
+            std::vector(std::begin(group.group.raw), std::end(group.group.raw)));
+  EXPECT_FALSE(parsed("ib_send_bw", {"-g", "host"}).joins_group());
+  EXPECT_EQ(parsed("ib_send_lat", {"-g"}).group.raw[15], 0);
+  EXPECT_EQ(parsed("ib_send_lat", {"-g", "host"}).group.raw[15], 1) << "perftest's group of the client";
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"-b"}, {"-q", "2"}, {"-R"}, {"--sweep=sizes"}, {"-M", "256:0"}, {"-M", "1:2:3"}, {"-M", "x"}}) {
+    EXPECT_THROW(parsed("ib_send_bw", joined(words, {"-g"})), std::invalid_argument) << words.front();
+  }
+  EXPECT_THROW(parsed("ib_send_bw", {"-M", "ff05::1"}), std::invalid_argument) << "without -g";
+  EXPECT_THROW(parsed("ib_write_bw", {"-g"}), std::invalid_argument);
 }
 
 TEST(PerfParameters, TakeAFileForPlotsAnywhereBehindTheTest) {
