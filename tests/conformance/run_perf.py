@@ -203,6 +203,39 @@ def check_multicast(judge, server, client):
     judge.say("ib_send_lat with one group is refused", None if good else ended[0].run.report())
 
 
+def check_clients(judge, host):
+    """A server of several clients, of which one is Debian's, shows each and their sum. A client that fails does not disturb the others."""
+    for test, line in (("ib_send_bw", "-a -n 50"), ("ib_send_bw", "-b -q 2"), ("ib_write_bw", ""), ("ib_read_bw", "-D 1 -f 0")):
+        serving, calling = crowd(host, test, line.split(), ("o", "o", "d"))
+        shown = rows(serving.stdout)
+        each = len(shown) // 4
+        sums = [[sum(client) for client in zip(*(shown[i][3:] for i in range(k, 3 * each, each)))] for k in range(each)]
+        good = each == (23 if "-a" in line else 1) and all(run.status == 0 for run in (serving, *calling))
+        good = good and all(abs(found - wanted) < 0.03 for k in range(each) for found, wanted in zip(shown[3 * each + k][3:], sums[k]))
+        judge.say(f"{test} {line} --clients", None if good else "\n".join(run.report() for run in (serving, *calling)))
+    serving, calling = crowd(host, "ib_write_bw", ["--json"], ("o", "o"))
+    try:
+        report = json.loads(serving.stdout)
+        good = len(report["clients"]) == 2 and report["sum"][0]["iterations"] == 10000
+    except (ValueError, KeyError, IndexError):
+        good = False
+    judge.say("--clients --json", None if good else serving.report())
+    serving, calling = crowd(host, "ib_write_bw", [], ("o", "o"), ["--sweep=qps"])
+    good = [run.status for run in (serving, *calling)] == [1, 0, 1] and ": --clients: it has a sweep" in serving.stderr and len(rows(serving.stdout)) == 2
+    judge.say("--clients with a sweep", None if good else "\n".join(run.report() for run in (serving, *calling)))
+
+
+def crowd(host, test, words, sides, last_words=()):
+    """Runs a server of ours with as many clients as there are sides. `last_words`: options of the last client only."""
+    port = host.hosts.port()
+    serving = start(host, "o", test, ["-p", port, f"--clients={len(sides)}", *words], {})
+    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    calling = [start(host, side, test, ["-p", port, *words, *(last_words if i + 1 == len(sides) else ()), host.ipv4], {}) for i, side in enumerate(sides)]
+    for each in calling:
+        each.finish(60)
+    return serving.finish(10), calling
+
+
 def check_verify(judge, host):
     """Good data passes --verify. Data of a peer without the option does not."""
     lines = {"ib_send_lat": "-n 500", "ib_write_lat": "-a -n 5", "ib_read_lat": "-s 5000 -n 50", "ib_atomic_lat": "", "ib_send_bw": "-b -q 2 -s 300",
@@ -383,6 +416,7 @@ def main():
         if not options.test:
             check_json(judge, host)
             check_endless(judge, host)
+            check_clients(judge, host)
             check_multicast(judge, host, other)
             check_verify(judge, host)
             check_sweep(judge, host)

@@ -81,6 +81,8 @@ std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters);
 std::unique_ptr<Channel> channel_over(UniqueFd connection);
 // Listens for clients at the port.
 UniqueFd listen_by_tcp(const Parameters& parameters);
+// Waits for a client. Throws std::system_error if the process cannot have another connection.
+UniqueFd accept_client(const UniqueFd& listener);
 std::unique_ptr<Channel> connect_by_cm(const Parameters& parameters);
 
 class Exchange {

@@ -143,6 +143,8 @@ constexpr Row kRows[] = {
      TAKE(p.exchanges_by_cm = true)},
     {0, "burst_size", "number", "Messages that --rate_limit lets go at once (default: --tx-depth)",
      TAKE(p.burst = number<std::uint32_t>("--burst_size", value, 1, 15000))},
+    {0, "clients", "number", "Serve this many clients at once, and show each and their sum (bandwidth)",
+     TAKE(p.clients = number<std::uint32_t>("--clients", value, 1, 256))},
     {0, "cpu_util", nullptr, "Show how busy the processors were; with -D", TAKE(p.shows_processor = true)},
     {0, "details", nullptr, "Show percentiles up to 99.999 %, a histogram, and processor time per message",
      TAKE(p.shows_details = true)},

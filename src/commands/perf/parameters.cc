@@ -91,6 +91,12 @@ void Parameters::settle() {
   require(latency_gap == 0 || (is_latency() && !is_burst_latency()),
           "--latency_gap: only for latency tests of one message at a time");
 
+  require(clients == 1 || !(is_client() || is_latency() || raw),
+          "--clients: only for the server of a bandwidth test");
+  require(clients == 1 || !(uses_cm || exchanges_by_cm || is_endless() || sweep || plots || is_multicast ||
+                            !mapped_file.empty()),
+          "--clients: not with -g, -R, -z, --mmap, --plot, --run_infinitely or --sweep");
+
   require(!verifies || (transport == verbena::rc && !uses_srq),
           "--verify: only over RC, without a shared receive queue");
   require(!verifies || (!is_timed() && !warms_up), "--verify: not with -D or --perform_warm_up");

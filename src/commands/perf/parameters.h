@@ -49,6 +49,7 @@ struct Parameters {
   Test test;
   std::string server;  // empty: this end is the server
   std::uint16_t port = 18515;
+  std::uint32_t clients = 1;  // that the server serves at once
   std::string source_address;
   bool exchanges_versions = true;
   bool uses_cm = false;  // the queue pairs are connected by librdmacm

@@ -82,7 +82,7 @@ class Session {
       run_bandwidth();
     }
     std::this_thread::sleep_for(std::chrono::seconds(parameters_.wait_before_end));
-    return {json_.whole(), is_good_};
+    return {json_.whole(), is_good_, std::move(shown_)};
   }
 
  private:
@@ -259,6 +259,7 @@ class Session {
   void show(const BandwidthFigures& figures) {
     report_.row(figures, processor_);
     json_.add(figures);
+    shown_.push_back(figures);
     if (!report_.check_limits(figures)) is_good_ = false;
   }
 
@@ -270,6 +271,7 @@ class Session {
   std::optional<Exchange> exchange_;
   std::optional<Endpoint> endpoint_;
   ProcessorUse processor_;
+  std::vector<BandwidthFigures> shown_;
   bool is_good_ = true;
 };
 

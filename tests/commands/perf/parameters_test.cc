@@ -105,6 +105,14 @@ TEST(PerfParameters, TakeAMulticastGroupAsTextOrAsItsBytes) {
   EXPECT_THROW(parsed("ib_write_bw", {"-g"}), std::invalid_argument);
 }
 
+TEST(PerfParameters, LetOnlyAServerOfBandwidthHaveSeveralClients) {
+  EXPECT_EQ(parsed("ib_read_bw", {"--clients", "3"}).clients, 3U);
+  EXPECT_THROW(parsed("ib_read_bw", {"--clients", "3", "host"}), std::invalid_argument);
+  EXPECT_THROW(parsed("ib_read_lat", {"--clients", "3"}), std::invalid_argument);
+  for (const char* each : {"-g", "-R", "-z", "--run_infinitely", "--sweep=qps", "--plot", "--mmap=file"})
+    EXPECT_THROW(parsed("ib_send_bw", {"--clients=2", each}), std::invalid_argument) << each;
+}
+
 TEST(PerfParameters, TakeAFileForPlotsAnywhereBehindTheTest) {
   const Parameters plotting = parsed("ib_send_lat", {"--plot", "a.svg", "host"});
   EXPECT_TRUE(plotting.plots);
