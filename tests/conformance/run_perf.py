@@ -18,6 +18,7 @@ import tempfile
 import xml.etree.ElementTree
 
 import harness
+import matrix
 import own_programs
 
 LATENCY = ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat")
@@ -28,20 +29,26 @@ MEBIBYTE = 1048576
 # Options for both ends. The first line of a test is also run by wire.
 LINES = {
     "ib_send_lat": ["", "-c UC", "-c UD -s 1024", "-s 1", "-s 4K -n 100", "-a -n 50", "-c UD -a -n 50", "-e", "-D 2 -f 0", "-Q 4", "-r 16",
-                    "--use-srq", "-m 256 -s 1000", "-I 64", "--latency_gap=10 -n 100", "-u 16 -S 2", "--ipv6", "-R", "-z", "-R -c UD -s 512"],
-    "ib_write_lat": ["", "-R", "-c UC", "-s 1", "-a -n 50", "-D 2 -f 0", "-m 512 -s 1000", "-I 64"],
-    "ib_read_lat": ["", "-z", "-s 64", "-a -n 50", "-e", "-D 2 -f 0", "-o 1"],
-    "ib_atomic_lat": ["", "-R", "-A CMP_AND_SWAP", "-e", "-D 2 -f 0"],
+                    "--use-srq", "-g --ipv6 -s 512", "-m 256 -s 1000", "-I 64", "--latency_gap=10 -n 100", "-u 16 -S 2", "--ipv6", "-R", "-z", "-R -c UD -s 512", "-c XRC"],
+    "ib_write_lat": ["", "-R", "-c UC", "-s 1", "-a -n 50", "-D 2 -f 0", "-m 512 -s 1000", "-I 64", "-c XRC -a -n 50"],
+    "ib_read_lat": ["", "-z", "-s 64", "-a -n 50", "-e", "-D 2 -f 0", "-o 1", "-c XRC"],
+    "ib_atomic_lat": ["", "-R", "-A CMP_AND_SWAP", "-e", "-D 2 -f 0", "-c XRC"],
     "ib_send_bw": ["", "-c UC -s 2048", "-c UD -s 1024", "-a -n 100", "-b", "-b -a -n 50", "-b -c UC -s 1000", "-q 4", "-b -q 3", "-e", "-D 2 -f 0",
                    "-b -D 2 -f 0", "-Q 10 -s 64", "-l 10 -s 64", "-l 40 -Q 20 -n 400", "-N", "-n 30000 -s 16", "-r 16 -t 16", "--use-srq -q 2",
                    "--report_gbits", "--report_gbits -s 2 -n 100", "-I 64 -s 64", "-s 1M -n 20", "--mr_per_qp -q 2", "--reversed", "-R -b -q 3",
-                   "-R -c UD -s 512"],
+                   "-R -c UD -s 512", "--recv_post_list=8 -b", "--recv_post_list=10 --use-srq -q 2 -r 64", "--recv_post_list=20 -c UD -s 1024", "-g --ipv6 -s 1024 -n 100",
+                   "-c XRC -e", "-c XRC -b -q 3", "-c XRC -q 4 -I 64 -s 64 -l 10 --recv_post_list=4"],
     "ib_write_bw": ["", "-c UC -s 2048", "-a -n 100", "-b", "-b -a -n 50", "-q 4", "-b -q 3", "-D 2 -f 0", "-b -D 2 -f 0", "-Q 10 -s 64",
                     "-l 10 -s 64", "-N", "--perform_warm_up", "-s 2", "--mr_per_qp -q 2", "-b --report-both", "--reversed",
-                    "--rate_limit=1 --rate_limit_type=SW -n 200"],
-    "ib_read_bw": ["", "-R -q 2", "-a -n 100", "-b", "-q 4", "-e", "-D 2 -f 0", "-o 1", "-l 10 -s 64", "-s 2"],
-    "ib_atomic_bw": ["", "-A CMP_AND_SWAP", "-b", "-q 4", "-D 2 -f 0", "-o 4", "-l 10"],
+                    "--rate_limit=1 --rate_limit_type=SW -n 200", "-c XRC -q 4", "-c XRC -b -q 2 --mr_per_qp"],
+    "ib_read_bw": ["", "-R -q 2", "-a -n 100", "-b", "-q 4", "-e", "-D 2 -f 0", "-o 1", "-l 10 -s 64", "-s 2", "-c XRC -q 2 -D 1 -f 0", "-c XRC -b"],
+    "ib_atomic_bw": ["", "-A CMP_AND_SWAP", "-b", "-q 4", "-D 2 -f 0", "-o 4", "-l 10", "-c XRC"],
 }
+
+
+def rows(text):
+    """The tables' rows of numbers."""
+    return [[float(word) for word in line.split()] for line in text.splitlines() if re.match(r" \d", line)]
 
 
 class Ended:
@@ -49,11 +56,9 @@ class Ended:
 
     def __init__(self, run):
         self.run = run
-        self.rows, self.labels = [], []
+        self.rows, self.labels = rows(run.stdout), []
         for line in run.stdout.splitlines():
-            if re.match(r" \d", line):
-                self.rows.append([float(word) for word in line.split()])
-            elif match := re.match(r" ?([#\w][^:]*?) *[:\[]", line):
+            if not re.match(r" \d", line) and (match := re.match(r" ?([#\w][^:]*?) *[:\[]", line)):
                 label = match.group(1).strip()
                 if label != "WARNING":  # perftest 25 warns of a missing peak in each ib_send_bw
                     self.labels.append(label)
@@ -67,12 +72,12 @@ def start(host, side, test, words, environment):
     return own_programs.Run(host, side, name, words, environment=environment)
 
 
-def pair(server, client, sides, test, words, environment):
+def pair(server, client, sides, test, words, environment, client_words=()):
     port = server.hosts.port()
     serving = start(server, sides[0], test, ["-p", port, *words], environment)
     by_cm = {"-R", "-z"}.intersection(words)  # librdmacm's listeners are no sockets, and clients try again
     harness.poll_until(lambda: serving.listens(port) or not serving.running(), 1 if by_cm else 20)
-    calling = start(client, sides[1], test, ["-p", port, *words, server.ipv4], environment)
+    calling = start(client, sides[1], test, ["-p", port, *words, *client_words, server.ipv4], environment)
     calling.finish(200 if "-a" in words else 60)
     serving.finish(10 if calling.status == 0 else 2)
     return Ended(serving), Ended(calling)
@@ -104,12 +109,17 @@ def wrong_rows(test, words, ended):
     return None
 
 
-def wrong_bandwidth(test, words, measuring, ended):
+def agree(words, row):
+    """Whether the average bandwidth of a row is that of its messages."""
     unit = 125000000 if "--report_gbits" in words else MEBIBYTE
+    size, _, _, average, rate = row[:5]
+    return abs(size * rate * 1e6 / unit - average) <= max(0.02 * average, 0.02)
+
+
+def wrong_bandwidth(test, words, measuring, ended):
     for row in measuring.rows:
-        size, _, _, average, rate = row[:5]
-        if abs(size * rate * 1e6 / unit - average) > max(0.02 * average, 0.02):
-            return f"bandwidth {average} with {rate} million messages of {size} bytes"
+        if not agree(words, row):
+            return f"bandwidth {row[3]} with {row[4]} million messages of {row[0]} bytes"
     # Both ends of a one-sided test print the client's figures. With -b and -D each counts its own messages.
     counts_own = "-b" in words and "-D" in words
     if test not in ("ib_send_bw", "raw_ethernet_bw") and "-a" not in words and not counts_own and ended[0].rows[:1] != ended[1].rows[:1]:
@@ -155,6 +165,75 @@ def check_json(judge, host):
             except (ValueError, KeyError, IndexError):
                 good = False
             judge.say(f"{test} --json {' '.join(words)}", None if good and ended[1].good() else ended[1].run.report())
+
+
+def check_endless(judge, host):
+    """--run_infinitely prints rows until it is interrupted. Our other end then ends, too."""
+    for test, line in (("ib_send_bw", ""), ("ib_write_bw", ""), ("ib_write_bw", "-b"), ("ib_read_bw", "-q 2"), ("ib_atomic_bw", "")):
+        for sides in PAIRS:
+            port = host.hosts.port()
+            words = ["-p", port, "--run_infinitely", "-D", "1", "-f", "0", *line.split()]
+            serving = start(host, sides[0], test, words, {})
+            harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+            calling = start(host, sides[1], test, [*words, host.ipv4], {})
+            measuring = (serving, calling) if test == "ib_send_bw" or line == "-b" else (calling,)
+            grown = harness.poll_until(lambda: all(len(rows(each.said(0))) > 1 for each in measuring), 20, step=0.1)
+            calling.process.send_signal(signal.SIGINT)
+            calling.finish(5)
+            serving.finish(10 if sides[0] == "o" else 0)
+            good = grown and calling.status == -signal.SIGINT and (sides[0] == "d" or (serving.status == 1 and "peer" in serving.stderr))
+            wrong_row = [row for each in measuring for row in rows(each.stdout) if len(row) != 5 or not agree([], row)]
+            judge.say(f"{test} {line} --run_infinitely {sides}", None if good and not wrong_row else f"{wrong_row}\n{calling.report()}{serving.report()}")
+
+
+def check_multicast(judge, server, client):
+    """Both ends of a latency test have a group. Ours also sends from a GID of IPv4 to perftest's group, an address of IPv6."""
+    far, near = matrix.group("ff05::4791"), matrix.group("ff05::4792")
+    for sides in PAIRS:
+        for test, words, client_words in (("ib_send_bw", ["--ipv6", "-M", far], []), ("ib_send_bw", ["-M", matrix.group("::ffff:239.47.91.1")], []),
+                                          ("ib_send_lat", ["--ipv6", "-M", far], ["-M", near])):
+            words = ["-g", "-s", "1024", "-n", "100", *words]  # so few fit into a socket's buffer: a group has no flow control
+            expected = [each.labels for each in pair(server, client, "dd", test, words, {}, client_words)] if sides == "oo" else None
+            ended = pair(server, client, sides, test, words, {}, client_words)
+            judge.say(f"{test} {' '.join(words)} {sides} on two hosts", wrong(test, words, sides, ended, expected))
+    ended = pair(server, server, "oo", "ib_send_bw", ["-g", "-s", "1024", "-n", "100"], {})
+    judge.say("ib_send_bw -g from IPv4", wrong("ib_send_bw", [], "oo", ended, None))
+    ended = pair(server, client, "oo", "ib_send_lat", ["-g", "-M", "ff05::4791"], {})
+    good = all(each.run.status == 1 and "different groups" in each.run.stderr for each in ended)
+    judge.say("ib_send_lat with one group is refused", None if good else ended[0].run.report())
+
+
+def check_clients(judge, host):
+    """A server of several clients, of which one is Debian's, shows each and their sum. A client that fails does not disturb the others."""
+    for test, line in (("ib_send_bw", "-a -n 50"), ("ib_send_bw", "-b -q 2"), ("ib_write_bw", ""), ("ib_read_bw", "-D 1 -f 0")):
+        serving, calling = crowd(host, test, line.split(), ("o", "o", "d"))
+        shown = rows(serving.stdout)
+        each = len(shown) // 4
+        sums = [[sum(client) for client in zip(*(shown[i][3:] for i in range(k, 3 * each, each)))] for k in range(each)]
+        good = each == (23 if "-a" in line else 1) and all(run.status == 0 for run in (serving, *calling))
+        good = good and all(abs(found - wanted) < 0.03 for k in range(each) for found, wanted in zip(shown[3 * each + k][3:], sums[k]))
+        judge.say(f"{test} {line} --clients", None if good else "\n".join(run.report() for run in (serving, *calling)))
+    serving, calling = crowd(host, "ib_write_bw", ["--json"], ("o", "o"))
+    try:
+        report = json.loads(serving.stdout)
+        good = len(report["clients"]) == 2 and report["sum"][0]["iterations"] == 10000
+    except (ValueError, KeyError, IndexError):
+        good = False
+    judge.say("--clients --json", None if good else serving.report())
+    serving, calling = crowd(host, "ib_write_bw", [], ("o", "o"), ["--sweep=qps"])
+    good = [run.status for run in (serving, *calling)] == [1, 0, 1] and ": --clients: it has a sweep" in serving.stderr and len(rows(serving.stdout)) == 2
+    judge.say("--clients with a sweep", None if good else "\n".join(run.report() for run in (serving, *calling)))
+
+
+def crowd(host, test, words, sides, last_words=()):
+    """Runs a server of ours with as many clients as there are sides. `last_words`: options of the last client only."""
+    port = host.hosts.port()
+    serving = start(host, "o", test, ["-p", port, f"--clients={len(sides)}", *words], {})
+    harness.poll_until(lambda: serving.listens(port) or not serving.running(), 20)
+    calling = [start(host, side, test, ["-p", port, *words, *(last_words if i + 1 == len(sides) else ()), host.ipv4], {}) for i, side in enumerate(sides)]
+    for each in calling:
+        each.finish(60)
+    return serving.finish(10), calling
 
 
 def check_verify(judge, host):
@@ -336,6 +415,9 @@ def main():
                 check(judge, host, other, test, line, options.route, with_labels=False)
         if not options.test:
             check_json(judge, host)
+            check_endless(judge, host)
+            check_clients(judge, host)
+            check_multicast(judge, host, other)
             check_verify(judge, host)
             check_sweep(judge, host)
             check_killed_end(judge, host)

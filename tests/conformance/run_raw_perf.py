@@ -8,6 +8,7 @@ packets need CAP_NET_RAW. Both ends must end well and print the same lines, and 
 """
 
 import json
+import signal
 import sys
 
 import harness
@@ -21,7 +22,7 @@ PACED = "--rate_limit_type=PP --rate_limit=100 --rate_units=M --burst_size=16 -Q
 # Options for both ends, with Debian's at one of them. Frames have no flow control, so each one finds a receive.
 LINES = {
     "raw_ethernet_bw": ["-n 500", "-n 500 -s 64", f"-n 500 -s 64 {PORTS}", f"-n 500 {PORTS} --tcp", f"-n 500 {IPV6}", "-n 500 --vlan_pcp 3", "-n 500 -b",
-                        "-n 500 -l 10 -s 64", "-n 500 -I 64 -s 64", f"-n 504 -s 64 {PORTS} --flows 4 --flows_burst 3", "-D 2 -f 0 -s 1000",
+                        "-n 500 -l 10 -s 64", "-n 500 --recv_post_list=10", "-n 500 -I 64 -s 64", f"-n 504 -s 64 {PORTS} --flows 4 --flows_burst 3", "-D 2 -f 0 -s 1000",
                         "-n 500 --report_gbits", f"-n 500 {PORTS} -T 16 -L 3", "-n 500 -m 1000", "-n 500 --ethertype 0x88b5"],
     "raw_ethernet_lat": ["", PORTS, "-s 1500", "-D 2 -f 0", f"-s 64 {PORTS} --flows 3", "--latency_gap=10 -n 100", "--vlan_en", IPV6],
     # Debian's server ends with the last frame, whether its answers are on their way or not: none is due for the last frames.
@@ -87,6 +88,19 @@ def check_forwarding(judge, server, client):
         judge.say(f"raw_ethernet_bw --mac_fwd {sides}", None if good else "\n".join(each.run.report() for each in ended))
 
 
+def check_endless(judge, server, client):
+    """--run_infinitely prints rows until it is interrupted."""
+    words = ["--run_infinitely", "-D", "1", "-f", "0", "-s", "1000"]
+    for sides in run_perf.PAIRS:
+        both = [start(server, client, sides[0], "server", "raw_ethernet_bw", words), start(client, server, sides[1], "client", "raw_ethernet_bw", words)]
+        grown = harness.poll_until(lambda: all(len(run_perf.rows(each.said(0))) > 1 for each in both), 20, step=0.1)
+        for each in both:
+            each.process.send_signal(signal.SIGINT)
+            each.finish(5)
+        good = grown and all(each.status == -signal.SIGINT and run_perf.agree([], row) for each in both for row in run_perf.rows(each.stdout))
+        judge.say(f"raw_ethernet_bw --run_infinitely {sides}", None if good else "\n".join(each.report() for each in both))
+
+
 def check_refusals(judge, host):
     mac = ["-B", "02:00:00:00:00:01", "-E", "02:00:00:00:00:02"]
     for words in ([], ["--server"], ["--client", "-B", "02:00:00:00:00:01"], ["--client", *mac, "-K", "5"], ["--client", *mac, "-a"],
@@ -113,6 +127,7 @@ def main():
         if not options.test:
             check_json(judge, server, client)
             check_forwarding(judge, server, client)
+            check_endless(judge, server, client)
             check_refusals(judge, server)
     judge.exit()
 

@@ -234,8 +234,9 @@ TEST(Chain, MayBeLongerThanWhatIsKnownAtCompileTime) {
   sender.connect(receiver.local_endpoint().value(), {.gid_index = index}).value();
   receiver.connect(sender.local_endpoint().value(), {.max_reads = 1, .max_peer_reads = 4}).value();
   std::vector<decltype(send(slice()))> chain;
+  std::vector<decltype(recv(slice()))> receives(kLength, recv(memory.part(2048, 64)));
+  receiver.post_all(std::span(receives)).value();
   for (std::size_t i = 0; i < kLength; ++i) {
-    receiver.post(recv(memory.part(2048, 64))).value();
     chain.push_back(i + 1 == kLength ? send(memory.first(i)).signaled(i) : send(memory.first(i)));
   }
   sender.post_all(std::span(chain)).value();

@@ -63,6 +63,10 @@ class srq : public object<ibv_srq> {
   template <class... Requests>
   requires(...&& detail::is_recv<Requests>) result<void> post(Requests... requests)
   const { return detail::post<ibv_recv_wr, detail::post_srq_recv>(get(), requests...); }
+  // Posts receives of one kind as chains of at most 16, as qp::post_all() does.
+  template <class Request>
+  requires(detail::is_recv<Request>) result<void> post_all(std::span<Request> requests)
+  const { return detail::post_all<ibv_recv_wr, detail::post_srq_recv>(get(), requests); }
   // Asks for one event IBV_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left.
   result<void> set_limit(std::uint32_t limit) const {
     ibv_srq_attr wanted{};
@@ -174,10 +178,14 @@ class qp : public object<ibv_qp> {
   requires(sizeof...(Requests) != 0 &&
            (... && detail::is_recv<Requests>)) result<void> post(Requests... requests)
   const { return detail::post<ibv_recv_wr, detail::post_recv>(get(), requests...); }
-  // Posts sends of one kind as a chain: as many as the program likes, with one doorbell for each 16 of them.
+  // Posts sends or receives of one kind as a chain: as many as the program likes, with one doorbell for each
+  // 16 of them.
   template <class Request>
   requires(detail::is_send<Request>) result<void> post_all(std::span<Request> requests)
   const { return detail::post_all<ibv_send_wr, detail::post_send>(get(), requests); }
+  template <class Request>
+  requires(detail::is_recv<Request>) result<void> post_all(std::span<Request> requests)
+  const { return detail::post_all<ibv_recv_wr, detail::post_recv>(get(), requests); }
 
   // ---- connecting
 

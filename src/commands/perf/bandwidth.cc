@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -23,15 +24,17 @@ namespace {
 template <class Make>
 class BandwidthRun {
  public:
-  BandwidthRun(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size, Make make)
+  BandwidthRun(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size, Make make,
+               const std::function<void(const BandwidthTimes&)>& show)
       : endpoint_(endpoint),
         parameters_(parameters),
         make_(std::move(make)),
+        show_(show),
         phases_(parameters.duration, parameters.margin),
         limit_(parameters, size),
-        total_(parameters.is_timed() ? 0 : parameters.iterations * endpoint.count()),
-        sends_(endpoint.count()),
-        receives_(endpoint.count()) {
+        total_(parameters.is_timed() ? 0 : parameters.iterations * parameters.queue_pairs),
+        sends_(parameters.queue_pairs),
+        receives_(parameters.queue_pairs) {
     for (Received& each : receives_) each.posted = parameters.receives_of_pair();
     if (parameters.has_peak) {
       times_.posted.resize(total_);
@@ -61,13 +64,22 @@ class BandwidthRun {
   };
   struct Received {
     std::uint64_t posted = 0;
+    std::uint64_t used = 0;  // since the last list
   };
 
-  bool wants(std::uint64_t count) const {
-    return parameters_.is_timed() ? !phases_.is_over() : count < total_;
+  bool wants(std::uint64_t count) { return parameters_.is_timed() ? !is_over() : count < total_; }
+  bool wants_sends() { return wants(completed_); }
+  bool wants_receives() { return wants(received_); }
+  // Whether the duration is over. With --run_infinitely, the next one begins then.
+  bool is_over() {
+    if (!phases_.is_over()) return false;
+    if (!parameters_.is_endless()) return true;
+    finish();
+    show_(times_);
+    counted_ = 0;
+    phases_.restart();
+    return false;
   }
-  bool wants_sends() const { return wants(completed_); }
-  bool wants_receives() const { return wants(received_); }
 
   void begin() {
     if (has_begun_) return;
@@ -143,9 +155,12 @@ class BandwidthRun {
              if (parameters_.is_timed() && phases_.counts()) ++counted_;
              if (parameters_.verifies) endpoint_.verify_receive(one.id());
              Received& pair = receives_[one.id()];
-             if (!parameters_.is_timed() && pair.posted >= parameters_.iterations) return;
-             endpoint_.post_receive(one.id());
-             ++pair.posted;
+             const std::uint32_t list = parameters_.receive_list_length;
+             if (++pair.used < list) return;
+             if (!parameters_.is_timed() && pair.posted + list > parameters_.iterations) return;
+             endpoint_.post_receives_of(one.id());
+             pair.posted += list;
+             pair.used = 0;
            }) != 0;
   }
 
@@ -170,6 +185,7 @@ class BandwidthRun {
   Endpoint& endpoint_;
   const Parameters& parameters_;
   const Make make_;
+  const std::function<void(const BandwidthTimes&)>& show_;
   Phases phases_;
   RateLimit limit_;
   const std::uint64_t total_;  // messages of all queue pairs; 0 if the duration is fixed
@@ -203,15 +219,16 @@ auto with_requests(const Endpoint& endpoint, const Parameters& parameters, std::
 
 }  // namespace
 
-BandwidthTimes measure_bandwidth(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size) {
+BandwidthTimes measure_bandwidth(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size,
+                                 const std::function<void(const BandwidthTimes&)>& show) {
   return with_requests(endpoint, parameters, size, [&](auto make) {
-    return BandwidthRun<decltype(make)>(endpoint, parameters, size, make).run();
+    return BandwidthRun<decltype(make)>(endpoint, parameters, size, make, show).run();
   });
 }
 
 void warm_up(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size) {
   with_requests(endpoint, parameters, size, [&](auto make) {
-    for (std::size_t i = 0; i < endpoint.count(); ++i) {
+    for (std::size_t i = 0; i < parameters.queue_pairs; ++i) {
       for (std::uint32_t k = 0; k < parameters.send_depth; ++k)
         endpoint.pair(i).post(make(i, k).signaled(i)).value();
       std::size_t done = 0;

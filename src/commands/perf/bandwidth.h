@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "commands/perf/endpoint.h"
@@ -20,9 +21,11 @@ struct BandwidthTimes {
   std::vector<std::uint64_t> completed;
 };
 
-// Sends or receives messages of one size, as many at a time as the queues hold; or both. Throws
-// verbena::exception if a request fails.
-BandwidthTimes measure_bandwidth(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size);
+// Sends or receives messages of one size, as many at a time as the queues hold; or both. With
+// --run_infinitely, calls `show` after each duration and never returns. Throws verbena::exception if a
+// request fails.
+BandwidthTimes measure_bandwidth(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size,
+                                 const std::function<void(const BandwidthTimes&)>& show = {});
 
 // Sends a queue full of messages, so that memory and caches are warm (--perform_warm_up).
 void warm_up(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size);

@@ -39,7 +39,7 @@ class BurstRun {
         // the server counts. Nothing was sent from which to measure it.
         ++answered_;
         if (times_.completed.size() < times_.posted.size()) times_.completed.push_back(ticks());
-        endpoint_.post_receive(0);
+        endpoint_.post_receives_of(0);
       });
       if (answers + take_sends() == 0) wait(answered_, groups_);
     }
@@ -52,7 +52,7 @@ class BurstRun {
     while (received < parameters_.iterations || completed_ < groups_) {
       const std::size_t frames = take_completions<kBatch>(endpoint_.receives(), [&](const auto&) {
         ++received;
-        endpoint_.post_receive(0);
+        endpoint_.post_receives_of(0);
       });
       while (sent_ < std::min(groups_, received / parameters_.raw->reply_every) && has_room())
         post(sent_ + 1 == groups_);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace verbena::perf {
 namespace {
 
 constexpr std::uint32_t kQkey = 0x11111111;  // perftest's
+constexpr std::uint32_t kGroupsQpNum = 0xffffff;
 
 verbena::access rights(const Parameters& parameters) {
   using enum verbena::access;
@@ -43,12 +45,24 @@ Endpoint::Endpoint(const Device& device, const Parameters& parameters, const Lay
   send_cq_ = device.context.make_cq(parameters.send_depth * parameters.queue_pairs, channel).value();
   if (parameters.is(Verb::kSend))
     receive_cq_ = device.context.make_cq(parameters.receive_depth * parameters.queue_pairs, channel).value();
-  if (parameters.uses_srq && parameters.receives())
+  if (parameters.is_xrc()) {
+    xrc_domain_ = device.context.make_xrc_domain().value();
+    srq_ =
+        domain_.make_srq({.max_wr = parameters.receive_depth, .domain = &*xrc_domain_, .xrc_cq = &receives()})
+            .value();
+  } else if (parameters.uses_srq && parameters.receives()) {
     srq_ = domain_.make_srq({.max_wr = parameters.receive_depth}).value();
+  }
   const std::size_t regions = parameters.has_region_per_pair ? parameters.queue_pairs : 1;
   for (std::size_t i = 0; i < regions; ++i)
     regions_.push_back(allocate(2 * buffer_ * parameters.queue_pairs / regions));
   if (parameters.verifies) fill_buffers();
+}
+
+// A kernel refuses to destroy a queue pair that belongs to a group.
+Endpoint::~Endpoint() {
+  if (!parameters_.joins_group()) return;
+  for (const verbena::qp& each : pairs_) static_cast<void>(each.leave(parameters_.group));
 }
 
 // The data that will move has the pattern, and the memory to which it moves is zero.
@@ -77,7 +91,7 @@ verbena::region Endpoint::allocate(std::uint64_t size) const {
 }
 
 const verbena::region& Endpoint::memory(std::size_t index) const {
-  return regions_[parameters_.has_region_per_pair ? index : 0];
+  return regions_[parameters_.has_region_per_pair ? index % parameters_.queue_pairs : 0];
 }
 
 verbena::slice Endpoint::send_buffer(std::size_t index) const {
@@ -85,14 +99,15 @@ verbena::slice Endpoint::send_buffer(std::size_t index) const {
 }
 
 verbena::slice Endpoint::receive_buffer(std::size_t index) const {
-  const std::size_t place = parameters_.has_region_per_pair ? 1 : parameters_.queue_pairs + index;
+  const std::uint32_t pairs = parameters_.queue_pairs;
+  const std::size_t place = parameters_.has_region_per_pair ? 1 : pairs + index % pairs;
   return memory(index).part(place * buffer_, buffer_);
 }
 
 verbena::qp_options Endpoint::queue_options() const {
   return {.send_cq = sends(),
           .recv_cq = receives(),
-          .srq = srq_ ? &*srq_ : nullptr,
+          .srq = srq_ && !xrc_domain_ ? &*srq_ : nullptr,
           .max_send_wr = parameters_.send_depth,
           .max_recv_wr = srq_ ? 0 : parameters_.receive_depth,
           .max_inline = static_cast<std::uint32_t>(inline_size_),
@@ -100,9 +115,19 @@ verbena::qp_options Endpoint::queue_options() const {
 }
 
 void Endpoint::make_pair() {
+  peers_.emplace_back();
+  // With XRC, those that receive come behind those that send.
+  if (xrc_domain_ && (!parameters_.sends() || pairs_.size() >= parameters_.queue_pairs)) {
+    pairs_.push_back(xrc_domain_->make_receiver(parameters_.device_port).value());
+    return;
+  }
   pairs_.push_back(domain_.make_qp(parameters_.transport, queue_options()).value());
   inline_size_ = std::min<std::uint64_t>(inline_size_, pairs_.back().max_inline());
-  peers_.emplace_back();
+}
+
+std::size_t Endpoint::peer_of(std::size_t index) const {
+  const std::uint32_t half = parameters_.pairs_made() - parameters_.queue_pairs;  // 0: one kind
+  return (index + half) % parameters_.pairs_made();
 }
 
 void Endpoint::add_pair(verbena::qp made, std::optional<verbena::address_handle> peer,
@@ -121,6 +146,11 @@ Keys Endpoint::keys(std::size_t index) const {
   own.rkey = memory(index).rkey();
   own.address = reinterpret_cast<std::uintptr_t>(target.data());
   own.gid = device_.gid.gid;
+  if (xrc_domain_) own.srq_num = srq_->number().value();
+  if (parameters_.joins_group()) {
+    own.gid = parameters_.group;
+    own.qp_num = kGroupsQpNum;
+  }
   return own;
 }
 
@@ -143,6 +173,7 @@ void Endpoint::connect(std::size_t index, const Keys& peer, ibv_mtu mtu) {
     return;
   }
   own.activate(kQkey).value();
+  if (parameters_.joins_group()) own.join(parameters_.group).value();
   ibv_ah_attr attributes{};
   attributes.grh.dgid = peer.gid;
   attributes.grh.sgid_index = gid_index;
@@ -159,21 +190,28 @@ void Endpoint::connect(std::size_t index, const Keys& peer, ibv_mtu mtu) {
 
 void Endpoint::post_receives(std::uint64_t size) {
   receive_size_ = size;
-  receives_posted_.assign(pairs_.size(), 0);
-  receives_checked_.assign(pairs_.size(), 0);
-  for (std::size_t i = 0; i < pairs_.size(); ++i) {
-    for (std::uint32_t k = 0; k < parameters_.receives_of_pair(); ++k) post_receive(i);
+  receives_posted_.assign(parameters_.queue_pairs, 0);
+  receives_checked_.assign(parameters_.queue_pairs, 0);
+  for (std::size_t i = 0; i < parameters_.queue_pairs; ++i) {
+    for (std::uint32_t k = 0; k < parameters_.receives_of_pair(); k += parameters_.receive_list_length)
+      post_receives_of(i);
   }
 }
 
-void Endpoint::post_receive(std::size_t index) {
+// Returns the memory of the next receive that is posted.
+verbena::slice Endpoint::next_receive(std::size_t index) {
   const std::size_t header = parameters_.is_datagram() ? kRouteHeader : 0;
   // The route header of a datagram ends at a cache line, so that its data begins there.
   const std::size_t start = header != 0 ? layout_.cache_line - header : 0;
-  const verbena::slice into =
-      receive_buffer(index).part(start + place(receives_posted_[index]++), receive_size_ + header);
-  const auto request = verbena::recv(into).numbered(index);
-  (srq_ ? srq_->post(request) : pairs_[index].post(request)).value();
+  return receive_buffer(index).part(start + place(receives_posted_[index]++), receive_size_ + header);
+}
+
+void Endpoint::post_receives_of(std::size_t index) {
+  receive_list_.clear();
+  for (std::uint32_t k = 0; k < parameters_.receive_list_length; ++k)
+    receive_list_.push_back(verbena::recv(next_receive(index)).numbered(index));
+  const std::span list(receive_list_);
+  (srq_ ? srq_->post_all(list) : pairs_[index].post_all(list)).value();
 }
 
 void Endpoint::verify_receive(std::size_t index) {

@@ -36,6 +36,9 @@ inline constexpr std::size_t kRouteHeader = 40;  // bytes before each datagram
 class Endpoint {
  public:
   Endpoint(const Device& device, const Parameters& parameters, const Layout& layout);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
 
   // Adds a queue pair, which connect() connects.
   void make_pair();
@@ -46,13 +49,15 @@ class Endpoint {
   const verbena::pd& domain() const { return domain_; }
 
   Keys keys(std::size_t index) const;
-  // Connects a queue pair, or for UD stores the address of its peer.
+  // Returns the index of the queue pair of the peer to which one of ours is connected.
+  std::size_t peer_of(std::size_t index) const;
+  // Connects a queue pair, or for UD stores the address of its peer, and joins the multicast group.
   void connect(std::size_t index, const Keys& peer, ibv_mtu mtu);
 
   // Posts receives for messages of this size to all queue pairs.
   void post_receives(std::uint64_t size);
-  // Posts another receive to a queue pair.
-  void post_receive(std::size_t index);
+  // Posts another receive, or a list of them (--recv_post_list), to a queue pair.
+  void post_receives_of(std::size_t index);
 
   // Checks the message that has completed the next receive of a queue pair (--verify).
   void verify_receive(std::size_t index);
@@ -75,12 +80,14 @@ class Endpoint {
   // Whether messages of this size are sent inline.
   bool inlines(std::uint64_t size) const { return size <= inline_size_; }
 
-  // The buffer from which a queue pair sends, and the one into which its peer's messages come.
+  // The buffer from which a queue pair sends, and the one into which its peer's messages come. Queue pairs of
+  // XRC that receive have the buffers of those that send.
   verbena::slice send_buffer(std::size_t index) const;
   verbena::slice receive_buffer(std::size_t index) const;
 
  private:
   void fill_buffers();
+  verbena::slice next_receive(std::size_t index);
   // The place of the message with a number of a queue pair within its buffer.
   std::uint64_t place(std::uint64_t number) const {
     return number % layout_.length(receive_size_) * layout_.step(receive_size_);
@@ -98,6 +105,7 @@ class Endpoint {
   std::optional<verbena::completion_channel> channel_;
   std::optional<verbena::cq> send_cq_;
   std::optional<verbena::cq> receive_cq_;
+  std::optional<verbena::xrc_domain> xrc_domain_;
   std::optional<verbena::srq> srq_;
   std::vector<verbena::region> regions_;
   std::vector<verbena::qp> pairs_;
@@ -105,6 +113,7 @@ class Endpoint {
   std::uint64_t receive_size_ = 0;
   std::vector<std::uint64_t> receives_posted_;  // of each queue pair
   std::vector<std::uint64_t> receives_checked_;
+  std::vector<verbena::recv_request<1>> receive_list_;
 };
 
 }  // namespace verbena::perf

@@ -81,6 +81,8 @@ std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters);
 std::unique_ptr<Channel> channel_over(UniqueFd connection);
 // Listens for clients at the port.
 UniqueFd listen_by_tcp(const Parameters& parameters);
+// Waits for a client. Throws std::system_error if the process cannot have another connection.
+UniqueFd accept_client(const UniqueFd& listener);
 std::unique_ptr<Channel> connect_by_cm(const Parameters& parameters);
 
 class Exchange {
@@ -105,6 +107,7 @@ class Exchange {
   // Keeps this end's queue pairs until the peer has ended its test. perftest's ends of a WRITE latency test
   // exchange nothing after it. With -D, one ends earlier, and the other's last WRITE fails without an answer.
   void part() { channel_->part(); }
+  int descriptor() const { return channel_->descriptor(); }
 
  private:
   template <class Write, class Read>

@@ -38,6 +38,7 @@ void JsonReport::add_settings(std::uint32_t mtu) {
   object_["receive_depth"] = p.receive_depth;
   object_["moderation"] = p.moderation;
   object_["list_length"] = p.list_length;
+  object_["receive_list_length"] = p.receive_list_length;
   object_["bidirectional"] = p.is_bidirectional;
   object_["events"] = p.sleeps;
   object_["duration"] = std::chrono::duration<double>(p.duration).count();

@@ -113,7 +113,8 @@ class LatencyRun {
       ++received_;
       count_one();
       if (parameters_.verifies) endpoint_.verify_receive(0);
-      if (parameters_.is_timed() || received_ + spare <= parameters_.iterations) endpoint_.post_receive(0);
+      if (parameters_.is_timed() || received_ + spare <= parameters_.iterations)
+        endpoint_.post_receives_of(0);
     };
     while (wants(sent) || wants(received_)) {
       const bool is_first = sent == 0 && parameters_.initiates();

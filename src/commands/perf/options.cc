@@ -7,10 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <stdexcept>
 #include <string_view>
+
+#include <arpa/inet.h>
 
 #include "base/format.h"
 #include "commands/perf/option_row.h"
@@ -38,8 +41,26 @@ std::uint64_t size_of(const char* value) {
   return *read;
 }
 
+// A multicast group, also in perftest's form: sixteen numbers.
+ibv_gid group_of(const char* value) {
+  ibv_gid group{};
+  if (::inet_pton(AF_INET6, value, group.raw) == 1) return group;
+  const char* rest = value;
+  for (std::uint8_t& byte : group.raw) {
+    char* end = nullptr;
+    const unsigned long read = std::strtoul(rest, &end, 0);
+    const bool is_last = &byte == std::end(group.raw) - 1;
+    if (end == rest || read > 255 || *end != (is_last ? '\0' : ':'))
+      refuse("-M", value,
+             "a GID such as ff0e::1 or ::ffff:239.1.2.3, or its 16 bytes as numbers between colons");
+    byte = static_cast<std::uint8_t>(read);
+    rest = end + 1;
+  }
+  return group;
+}
+
 constexpr Word<verbena::transport> kTransports[] = {
-    {"RC", verbena::rc}, {"UC", verbena::uc}, {"UD", verbena::ud}};
+    {"RC", verbena::rc}, {"UC", verbena::uc}, {"UD", verbena::ud}, {"XRC", verbena::transport::xrc_send}};
 constexpr Word<bool> kAtomics[] = {{"FETCH_AND_ADD", false}, {"CMP_AND_SWAP", true}};
 constexpr Word<Output> kOutputs[] = {
     {"bandwidth", Output::kBandwidth}, {"message_rate", Output::kMessageRate}, {"latency", Output::kLatency}};
@@ -56,7 +77,7 @@ constexpr Row kRows[] = {
     {'A', "atomic_type", "type", "FETCH_AND_ADD or CMP_AND_SWAP (default FETCH_AND_ADD)",
      TAKE(only_for(p.is(Verb::kAtomic), "-A", "atomics"), p.compares = one_of("-A", value, kAtomics))},
     {'b', "bidirectional", nullptr, "Measure both directions at once", TAKE(p.is_bidirectional = true)},
-    {'c', "connection", "RC/UC/UD", "Connection type (default RC)",
+    {'c', "connection", "RC/UC/UD/XRC", "Connection type (default RC)",
      TAKE(p.transport = one_of("-c", value, kTransports))},
     {'C', "report-cycles", nullptr, "Report latencies in cycles of the processor's clock",
      TAKE(only_for(p.is_latency(), "-C", "latency tests"), p.in_cycles = true)},
@@ -68,6 +89,7 @@ constexpr Row kRows[] = {
     {'f', "margin", "seconds", "Time at both ends of the duration that does not count (default a quarter)",
      TAKE(p.margin = std::chrono::seconds(number<int>("-f", value, 0, 1000000)))},
     {'F', "CPU-freq", nullptr, "Accepted: the clock does not depend on the processor's frequency", TAKE()},
+    {'g', "mcg", nullptr, "Send datagrams to a multicast group", TAKE(p.is_multicast = true)},
     {'H', "report-histogram", nullptr, "Print all latencies, sorted",
      TAKE(only_for(p.is_latency(), "-H", "latency tests"), p.shows_sorted_samples = true)},
     {'i', "ib-port", "port", "Use this port of the device (default 1)",
@@ -79,6 +101,8 @@ constexpr Row kRows[] = {
      TAKE(p.list_length = number<std::uint32_t>("-l", value, 1, 15000))},
     {'m', "mtu", "bytes", "Path MTU, 256 to 4096 (default: the port's); for frames up to 9600 (default 1518)",
      TAKE(p.mtu = p.raw ? number<int>("-m", value, 64, 9600) : number<int>("-m", value, 256, 4096))},
+    {'M', "MGID", "gid", "Receive in this group, with -g; latency: another one at each end",
+     TAKE(p.group = group_of(value), p.has_group = true)},
     {'n', "iters", "number", "Number of messages, at least 5 (default 1000, WRITE bandwidth 5000)",
      TAKE(p.iterations = number<std::uint64_t>("-n", value, 5, kMaxMessages))},
     {'N', "noPeak", nullptr, "Do not calculate the peak bandwidth",
@@ -119,6 +143,8 @@ constexpr Row kRows[] = {
      TAKE(p.exchanges_by_cm = true)},
     {0, "burst_size", "number", "Messages that --rate_limit lets go at once (default: --tx-depth)",
      TAKE(p.burst = number<std::uint32_t>("--burst_size", value, 1, 15000))},
+    {0, "clients", "number", "Serve this many clients at once, and show each and their sum (bandwidth)",
+     TAKE(p.clients = number<std::uint32_t>("--clients", value, 1, 256))},
     {0, "cpu_util", nullptr, "Show how busy the processors were; with -D", TAKE(p.shows_processor = true)},
     {0, "details", nullptr, "Show percentiles up to 99.999 %, a histogram, and processor time per message",
      TAKE(p.shows_details = true)},
@@ -155,11 +181,15 @@ constexpr Row kRows[] = {
      TAKE(one_of("--rate_limit_type", value, kRateTypes))},
     {0, "rate_units", "M/g/p", "Unit of --rate_limit: MiB/s, Gb/s or messages per second",
      TAKE(p.rate_unit = one_of("--rate_units", value, kRateUnits))},
+    {0, "recv_post_list", "length", "Post this many receives at once",
+     TAKE(p.receive_list_length = number<std::uint32_t>("--recv_post_list", value, 1, 16384))},
     {0, "report-both", nullptr, "With -b: show both directions, too", TAKE(p.shows_both = true)},
     {0, "report_gbits", nullptr, "Report Gb/s instead of MiB/s", TAKE(p.unit = Unit::kGigabits)},
     {0, "retry_count", "number", "Repetitions of a packet, with -R (default 7)",
      TAKE(p.retries = number<std::uint8_t>("--retry_count", value, 0, 7))},
     {0, "reversed", nullptr, "Let the server send to the client; for both ends", TAKE(p.is_reversed = true)},
+    {0, "run_infinitely", nullptr, "Print a row each --duration (default 5 s) until it is interrupted",
+     TAKE(p.extent = Extent::kForever)},
     {0, "source_ip", "address", "Own address for the exchange", TAKE(p.source_address = value)},
     {0, "sweep", "what", "Run all of sizes, qps, depths; also with values: sizes=64-1M,qps=1/4",
      TAKE(p.sweep = Sweep::parse(value))},
@@ -202,10 +232,6 @@ constexpr Refused kRefused[] = {
     {'L', "hop_limit", true, "perftest has it for raw Ethernet only"},
     {'W', "report-counters", true, "'verbena metrics' and 'verbena top' show the counters"},
     {'X', "vector", true, "a Verbena device has one completion vector"},
-    {'g', "mcg", false, kNotYet},
-    {'M', "MGID", true, kNotYet},
-    {0, "recv_post_list", true, kNotYet},
-    {0, "run_infinitely", false, kNotYet},
     {0, "out_json", false, kNotYet},
     {0, "out_json_file", true, kNotYet},
 };

@@ -37,7 +37,9 @@ T number(const json& order, const char* name, std::uint64_t least, std::uint64_t
 
 // The settings that an order has besides the name of the test, with their limits.
 void read_settings(const json& order, Parameters& p) {
-  p.transport = number<verbena::transport>(order, "transport", IBV_QPT_RC, IBV_QPT_UD);
+  p.transport = number<verbena::transport>(order, "transport", IBV_QPT_RC, IBV_QPT_XRC_SEND);
+  if (!p.is_xrc() && p.transport > verbena::ud)
+    throw std::runtime_error("malformed order: unknown transport");
   p.size = number<std::uint64_t>(order, "size", 1, 1 << 30);
   p.iterations = number<std::uint64_t>(order, "iterations", 5, 10'000'000);
   p.duration = std::chrono::milliseconds(number<int>(order, "duration_ms", 0, kMaxMilliseconds));
@@ -118,6 +120,7 @@ Parameters parameters_of(const json& order, const Parameters& own) {
   ordered.has_moderation = true;  // the client has derived it
   ordered.extent = Extent::kOneSize;
   ordered.sweep.reset();
+  ordered.is_multicast = ordered.has_group = false;
   ordered.is_quiet = true;
   ordered.shows_details = false;
   ordered.settle();

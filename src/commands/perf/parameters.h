@@ -49,6 +49,7 @@ struct Parameters {
   Test test;
   std::string server;  // empty: this end is the server
   std::uint16_t port = 18515;
+  std::uint32_t clients = 1;  // that the server serves at once
   std::string source_address;
   bool exchanges_versions = true;
   bool uses_cm = false;  // the queue pairs are connected by librdmacm
@@ -61,6 +62,9 @@ struct Parameters {
   int mtu = 0;  // bytes; 0: that of the port
 
   verbena::transport transport = verbena::rc;
+  bool is_multicast = false;
+  ibv_gid group{};  // of a multicast test, in which this end receives
+  bool has_group = false;
   bool uses_srq = false;
   bool compares = false;  // atomics: compare and swap instead of fetch and add
   std::uint64_t size;
@@ -80,6 +84,7 @@ struct Parameters {
   std::uint32_t moderation = 100;  // messages per completion
   bool has_moderation = false;
   std::uint32_t list_length = 1;  // requests that are posted together
+  std::uint32_t receive_list_length = 1;
   std::optional<std::uint32_t> inline_size;
   int reads = 0;  // READs and atomics under way; 0: what the device allows
 
@@ -127,16 +132,26 @@ struct Parameters {
   bool is(Verb verb) const { return test.verb == verb; }
   bool is_latency() const { return test.measure != Measure::kBandwidth; }
   bool is_burst_latency() const { return test.measure == Measure::kBurstLatency; }
+  bool is_endless() const { return extent == Extent::kForever; }
   bool is_timed() const { return duration.count() != 0; }
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
   bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }
-  // The number of receives that a queue pair has at first.
-  std::uint32_t receives_of_pair() const { return uses_srq ? receive_depth / queue_pairs : receive_depth; }
+  // The number of receives that a queue pair has at first: whole lists.
+  std::uint32_t receives_of_pair() const {
+    const std::uint32_t most = uses_srq ? receive_depth / queue_pairs : receive_depth;
+    return most / receive_list_length * receive_list_length;
+  }
   // Whether percentiles and the like are needed in a test of fixed duration, which costs a clock per message.
   bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }
+  bool joins_group() const { return is_multicast && receives(); }
+  bool is_xrc() const { return transport == verbena::transport::xrc_send; }
+  // The number of queue pairs that an end makes. One of XRC only sends or only receives.
+  std::uint32_t pairs_made() const {
+    return is_xrc() && (is_bidirectional || is_latency()) ? 2 * queue_pairs : queue_pairs;
+  }
   // The bytes of a message that the adapter adds to those that are posted.
   std::uint32_t added_bytes() const { return raw ? kFrameCheckBytes : 0; }
 
@@ -144,6 +159,7 @@ struct Parameters {
   void settle();
 
  private:
+  void settle_group();
   void settle_sweep() const;
 };
 

@@ -28,6 +28,12 @@ class Phases {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
 
+  // Begins again after the end. REQUIRES: is_over()
+  void restart() {
+    thread_ = {};
+    start();
+  }
+
   bool counts() const { return phase_.load(std::memory_order_relaxed) == Phase::kCounting; }
   bool is_over() const { return phase_.load(std::memory_order_relaxed) == Phase::kOver; }
   // When the counting part began and ended. REQUIRES: is_over()

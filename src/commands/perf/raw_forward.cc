@@ -62,7 +62,7 @@ class ForwardRun {
   // Sends complete in their order, too: the place of the oldest is free again.
   std::size_t take_sends() {
     return take_completions<kBatch>(endpoint_.sends(), [&](const verbena::completion& one) {
-      endpoint_.post_receive(one.id());
+      endpoint_.post_receives_of(one.id());
       ++sent_;
       if (phases_.counts()) ++counted_;
     });

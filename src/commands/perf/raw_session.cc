@@ -182,15 +182,17 @@ class RawSession {
 
   void run_bandwidth() {
     processor_.start();
-    const BandwidthTimes times = parameters_.raw->forwards
-                                     ? forward_frames(endpoint_, parameters_)
-                                     : measure_bandwidth(endpoint_, parameters_, parameters_.size);
-    processor_.stop();
-    BandwidthFigures figures = bandwidth_figures(times, parameters_, parameters_.size, speed());
-    figures.processor_time = processor_.time_of_each(figures.iterations);
-    report_.row(figures, processor_);
-    json_.add(figures);
-    is_good_ = report_.check_limits(figures);
+    const auto show = [&](const BandwidthTimes& times) {
+      processor_.stop();
+      BandwidthFigures figures = bandwidth_figures(times, parameters_, parameters_.size, speed());
+      figures.processor_time = processor_.time_of_each(figures.iterations);
+      report_.row(figures, processor_);
+      is_good_ = report_.check_limits(figures);
+      if (!parameters_.is_endless()) json_.add(figures);
+      processor_.start();
+    };
+    show(parameters_.raw->forwards ? forward_frames(endpoint_, parameters_)
+                                   : measure_bandwidth(endpoint_, parameters_, parameters_.size, show));
   }
 
   const Parameters parameters_;

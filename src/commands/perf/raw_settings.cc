@@ -71,7 +71,7 @@ void check_general_options(const Parameters& p) {
   require(p.mapped_file.empty(), "--mmap: not for raw Ethernet");
   require(!p.uses_srq, "--use-srq: queue pairs for raw Ethernet have receives of their own");
   require(p.service_level == 0, "-S: frames have their priority in a VLAN tag (--vlan_pcp)");
-  require(p.extent == Extent::kOneSize, "-a, --run_infinitely: not for raw Ethernet");
+  require(p.extent != Extent::kAllSizes, "-a: not for raw Ethernet");
   require(!p.sweep, "--sweep: the ends of raw Ethernet tests have no exchange that orders tests");
   require(!p.verifies, "--verify: only over RC");
 }
@@ -79,8 +79,9 @@ void check_general_options(const Parameters& p) {
 // Each frame stays where it came until it is sent.
 void settle_forwarding(Parameters& p) {
   require(!p.sleeps, "-e: not with --mac_fwd, which polls");
-  require(!p.raw->is_multicast && p.list_length == 1 && p.rate_limit == 0,
-          "--mac_fwd: not with --raw_mcast, -l or --rate_limit");
+  require(!p.is_endless(), "--run_infinitely: not with --mac_fwd");
+  require(!p.raw->is_multicast && p.list_length == 1 && p.receive_list_length == 1 && p.rate_limit == 0,
+          "--mac_fwd: not with --raw_mcast, -l, --recv_post_list or --rate_limit");
   if (!p.is_timed())
     p.receive_depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(p.receive_depth, p.iterations));
   p.receive_depth += p.receive_depth % 2;

@@ -66,17 +66,20 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
   } else {
     std::printf("%s%sBW ", p.is_bidirectional ? "Bidirectional " : "", p.list_length > 1 ? "Post List " : "");
   }
-  std::printf("%sTest\n", p.raw && p.raw->forwards ? "forwarding " : "");
+  std::printf("%s%sTest\n", p.raw && p.raw->forwards ? "forwarding " : "",
+              p.is_multicast ? "Multicast " : "");
   const std::string name = device.context.name();
   if (p.sleeps) std::printf(" Test with events. Using %s_comp0\n", name.c_str());
+  if (p.is_multicast) std::puts(" MultiCast runs on UD!");
   std::printf(" Dual-port       : OFF\t\tDevice         : %s\n", name.c_str());
-  std::printf(" Number of qps   : %u\t\tTransport type : %s\n", p.queue_pairs,
+  std::printf(" Number of qps   : %u\t\tTransport type : %s\n", p.pairs_made(),
               name_of_transport(device.context));
   std::printf(" Connection type : %s\t\tUsing SRQ      : %s\n", name_of(p.transport), on_off(p.uses_srq));
   std::printf(" PCIe relax order: OFF\n ibv_wr* API     : OFF\n");
   const bool does_both = p.is_bidirectional || (p.raw && p.is_latency());
   if (p.is_client() || does_both) std::printf(" TX depth        : %u\n", p.send_depth);
   if (p.list_length > 1) std::printf(" Post List       : %u\n", p.list_length);
+  if (p.receive_list_length > 1) std::printf(" Recv Post List  : %u\n", p.receive_list_length);
   if (p.is(Verb::kSend) && (!p.is_client() || does_both))
     std::printf(" RX depth        : %u\n", p.receive_depth);
   if (!p.is_latency()) std::printf(" CQ Moderation   : %u\n", p.moderation);
@@ -103,7 +106,8 @@ void Report::address(const Keys& keys, bool is_local) const {
   if (parameters_.is(Verb::kRead) || parameters_.is(Verb::kWrite)) {
     std::printf(" RKey %#08x VAddr %#016llx", keys.rkey, static_cast<unsigned long long>(keys.address));
   }
-  std::printf("\n GID");
+  if (parameters_.is_xrc()) std::printf(" SRQn %#08x", keys.srq_num);
+  std::printf("\n %s", parameters_.is_multicast && is_local != parameters_.is_client() ? "MGID" : "GID");
   for (const std::uint8_t& byte : keys.gid.raw)
     std::printf(":%s%02d", &byte == keys.gid.raw ? " " : "", byte);
   std::printf("\n");

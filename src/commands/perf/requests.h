@@ -27,24 +27,30 @@ class Requests {
     auto request = verbena::send(from(index, number));
     const Endpoint::Peer& peer = endpoint_.peer(index);
     if (peer.address) request = request.to({*peer.address, peer.qp_num, peer.qkey});
-    return is_inline_ ? request.inlined() : request;
+    return to_peer(is_inline_ ? request.inlined() : request, index);
   }
   auto write(std::size_t index, std::uint64_t number) const {
     const auto request = verbena::write(from(index, number), target(index, number));
-    return is_inline_ ? request.inlined() : request;
+    return to_peer(is_inline_ ? request.inlined() : request, index);
   }
   auto read(std::size_t index, std::uint64_t number) const {
-    return verbena::read(from(index, number), target(index, number));
+    return to_peer(verbena::read(from(index, number), target(index, number)), index);
   }
   auto atomic(std::size_t index, std::uint64_t number) const {
     const verbena::slice before = from(index, number);
-    return compares_ ? verbena::compare_swap(before, target(index, number), 0, kSwap)
-                     : verbena::fetch_add(before, target(index, number), kAddend);
+    return to_peer(compares_ ? verbena::compare_swap(before, target(index, number), 0, kSwap)
+                             : verbena::fetch_add(before, target(index, number), kAddend),
+                   index);
   }
 
  private:
   static constexpr std::uint64_t kAddend = 1, kSwap = 0;  // as perftest
 
+  // Other transports than XRC ignore the number.
+  template <class Request>
+  Request to_peer(const Request& request, std::size_t index) const {
+    return request.to_srq(endpoint_.peer(index).keys.srq_num);
+  }
   std::uint64_t offset(std::uint64_t number) const { return length_ == 1 ? 0 : number % length_ * step_; }
   verbena::slice from(std::size_t index, std::uint64_t number) const {
     return endpoint_.send_buffer(index).part(offset(number), size_);

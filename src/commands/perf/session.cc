@@ -19,6 +19,7 @@
 #include "commands/perf/endpoint.h"
 #include "commands/perf/exchange.h"
 #include "commands/perf/figures.h"
+#include "commands/perf/hangup_watch.h"
 #include "commands/perf/json_report.h"
 #include "commands/perf/latency.h"
 #include "commands/perf/report.h"
@@ -69,7 +70,7 @@ class Session {
       connect_by_cm(layout);
     } else {
       endpoint_.emplace(device_, parameters_, layout);
-      for (std::uint32_t i = 0; i < parameters_.queue_pairs; ++i) endpoint_->make_pair();
+      for (std::uint32_t i = 0; i < parameters_.pairs_made(); ++i) endpoint_->make_pair();
     }
     exchange_keys(mtu);
   }
@@ -81,7 +82,7 @@ class Session {
       run_bandwidth();
     }
     std::this_thread::sleep_for(std::chrono::seconds(parameters_.wait_before_end));
-    return {json_.whole(), is_good_};
+    return {json_.whole(), is_good_, std::move(shown_)};
   }
 
  private:
@@ -105,7 +106,10 @@ class Session {
     for (std::size_t i = 0; i < endpoint_->count(); ++i) peers.push_back(exchange_->keys(endpoint_->keys(i)));
     check_addresses(peers.front());
     json_.begin(device_, mtu, peers.front());
-    for (std::size_t i = 0; i < endpoint_->count(); ++i) endpoint_->connect(i, peers[i], mtu);
+    for (std::size_t i = 0; i < endpoint_->count(); ++i)
+      endpoint_->connect(i, peers[endpoint_->peer_of(i)], mtu);
+    // A switch learns of the group's members in milliseconds. perftest waits, too.
+    if (parameters_.is_multicast) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (parameters_.is(Verb::kSend)) exchange_->meet();
     for (std::size_t i = 0; i < endpoint_->count(); ++i) report_.address(endpoint_->keys(i), true);
     for (std::size_t i = 0; i < endpoint_->count(); ++i)
@@ -114,6 +118,10 @@ class Session {
   }
 
   void check_addresses(const Keys& peer) const {
+    const bool is_own = std::ranges::equal(peer.gid.raw, parameters_.group.raw);
+    if (parameters_.is_multicast && parameters_.is_latency() && is_own)
+      throw std::runtime_error("-M: the ends of a latency test need different groups");
+    if (parameters_.is_multicast) return;  // the datagrams leave from an address of the group's kind
     if (verbena::is_ipv4(peer.gid) == verbena::is_ipv4(device_.gid.gid)) return;
     throw std::runtime_error(
         verbena::format("the ends have addresses of different kinds, {} here and {} there: choose GIDs by -x",
@@ -192,7 +200,7 @@ class Session {
     BandwidthFigures own;
     for (const std::uint64_t size : sizes_of(parameters_)) {
       if (parameters_.warms_up) warm_up(*endpoint_, parameters_, size);
-      if (parameters_.is_bidirectional) exchange_->meet();
+      if (parameters_.is_bidirectional && !parameters_.is_endless()) exchange_->meet();
       own = measure(size);
       check_fetched(*endpoint_, parameters_, size);
       const bool is_one_of_many = parameters_.extent == Extent::kAllSizes && !parameters_.is(Verb::kAtomic);
@@ -214,7 +222,26 @@ class Session {
 
   BandwidthFigures measure(std::uint64_t size) {
     processor_.start();
-    const BandwidthTimes times = measure_bandwidth(*endpoint_, parameters_, size);
+    if (parameters_.is_endless()) measure_endlessly(size);
+    return figures_of(measure_bandwidth(*endpoint_, parameters_, size), size);
+  }
+
+  // The end of the peer, which is not seen in its queue pairs, is the end of this process.
+  [[noreturn]] void measure_endlessly(std::uint64_t size) {
+    const HangupWatch watch(exchange_->descriptor());
+    measure_bandwidth(*endpoint_, parameters_, size, [&](const BandwidthTimes& times) {
+      BandwidthFigures figures = figures_of(times, size);
+      if (parameters_.is_bidirectional) {  // as perftest, which does not ask the peer
+        figures.average *= 2;
+        figures.rate *= 2;
+      }
+      report_.row(figures, processor_);
+      processor_.start();
+    });
+    throw std::logic_error("an endless test has ended");
+  }
+
+  BandwidthFigures figures_of(const BandwidthTimes& times, std::uint64_t size) {
     processor_.stop();
     BandwidthFigures figures = bandwidth_figures(times, parameters_, size, speed());
     figures.processor_time = processor_.time_of_each(figures.iterations);
@@ -232,6 +259,7 @@ class Session {
   void show(const BandwidthFigures& figures) {
     report_.row(figures, processor_);
     json_.add(figures);
+    shown_.push_back(figures);
     if (!report_.check_limits(figures)) is_good_ = false;
   }
 
@@ -243,6 +271,7 @@ class Session {
   std::optional<Exchange> exchange_;
   std::optional<Endpoint> endpoint_;
   ProcessorUse processor_;
+  std::vector<BandwidthFigures> shown_;
   bool is_good_ = true;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -10,10 +11,12 @@
 
 namespace verbena::perf {
 
-// The end of a test: its report in the form of --json, and whether the figures are within the limits.
+// The end of a test: its report in the form of --json, whether the figures are within the limits, and those
+// of a bandwidth test.
 struct Outcome {
   nlohmann::ordered_json report;
   bool is_good = true;
+  std::vector<BandwidthFigures> bandwidths{};
 };
 
 // Runs a test with a peer, which may be perftest's program of the same name, and prints its tables unless the

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/suite_server.h"
 
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/unique_fd.h"
 #include "commands/perf/exchange.h"
-#include "commands/perf/failure.h"
 #include "commands/perf/local_server.h"
 
 namespace verbena::perf {
@@ -19,11 +16,7 @@ int serve_suites(const Parameters& own) {
   std::printf("Serving suites and sweeps at port %u until Ctrl-C\n", own.port);
   std::fflush(stdout);
   for (;;) {
-    UniqueFd connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!connection) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      fail("cannot accept a client");
-    }
+    UniqueFd connection = accept_client(listener);
     // A failed test must not end the server, and a process of its own leaves no state to the next client.
     int status = 0;
     ::waitpid(serve_in_child(std::move(connection), own), &status, 0);

@@ -83,13 +83,6 @@ UniqueFd connect(const Parameters& parameters) {
   fail(verbena::format("Couldn't connect to {}:{}", parameters.server, parameters.port), reason);
 }
 
-UniqueFd accept(const Parameters& parameters) {
-  const UniqueFd listener = listen_by_tcp(parameters);
-  UniqueFd made(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!made) fail("cannot accept a client");
-  return made;
-}
-
 }  // namespace
 
 std::unique_ptr<Channel> channel_over(UniqueFd connection) {
@@ -110,8 +103,17 @@ UniqueFd listen_by_tcp(const Parameters& parameters) {
   fail(verbena::format("Couldn't listen to port {}", parameters.port), reason);
 }
 
+UniqueFd accept_client(const UniqueFd& listener) {
+  for (;;) {
+    UniqueFd made(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (made) return made;
+    if (errno != EINTR && errno != ECONNABORTED) fail("cannot accept a client");
+  }
+}
+
 std::unique_ptr<Channel> connect_by_tcp(const Parameters& parameters) {
-  return std::make_unique<TcpChannel>(parameters.is_client() ? connect(parameters) : accept(parameters));
+  return channel_over(parameters.is_client() ? connect(parameters)
+                                             : accept_client(listen_by_tcp(parameters)));
 }
 
 }  // namespace verbena::perf

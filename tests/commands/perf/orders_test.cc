@@ -61,6 +61,15 @@ TEST(PerfOrders, CarryTheSettingsOnWhichBothEndsAgree) {
   EXPECT_TRUE(ordered.is_quiet);
 }
 
+TEST(PerfOrders, HaveOnlyTransportsOfTestsWithAnExchange) {
+  const Parameters own(*find_test("ib_send_lat"));
+  nlohmann::json order = order_of(uc_write());
+  order["transport"] = unsigned{IBV_QPT_XRC_SEND};
+  EXPECT_EQ(parameters_of(order, own).transport, verbena::transport::xrc_send);
+  order["transport"] = unsigned{IBV_QPT_RAW_PACKET};
+  EXPECT_THROW(parameters_of(order, own), std::runtime_error);
+}
+
 TEST(PerfOrders, ThatAreMalformedAreRefused) {
   const Parameters own(*find_test("ib_send_lat"));
   const nlohmann::json good = order_of(uc_write());

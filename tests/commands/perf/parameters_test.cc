@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/parameters.h"
 
+#include <chrono>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,6 +25,11 @@ Parameters parsed(const char* test, std::vector<std::string> words) {
   return *found.parameters;
 }
 
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 TEST(PerfParameters, HavePerftestsDefaults) {
   const Parameters write = parsed("ib_write_bw", {"host"});
   EXPECT_EQ(write.size, 65536U);
@@ -43,6 +50,67 @@ TEST(PerfParameters, TakeSizesWithAUnit) {
   EXPECT_EQ(parsed("ib_send_bw", {"--size=2M"}).size, 2U << 20);
   EXPECT_THROW(parsed("ib_send_bw", {"-s", "4G"}), std::invalid_argument);
   EXPECT_THROW(parsed("ib_send_bw", {"-s", "4096M"}), std::invalid_argument);
+}
+
+TEST(PerfParameters, LetReceivesBeWholeLists) {
+  EXPECT_EQ(parsed("ib_send_bw", {"--recv_post_list", "10"}).receives_of_pair(), 510U);
+  EXPECT_EQ(parsed("ib_send_bw", {"--recv_post_list=10", "--use-srq", "-q", "3"}).receives_of_pair(), 170U);
+  EXPECT_THROW(parsed("ib_send_bw", {"--recv_post_list=3"}), std::invalid_argument) << "of 1000 messages";
+  EXPECT_THROW(parsed("ib_send_bw", {"--recv_post_list=20", "-r", "10"}), std::invalid_argument);
+  EXPECT_THROW(parsed("ib_send_lat", {"--recv_post_list=2"}), std::invalid_argument);
+  EXPECT_THROW(parsed("ib_write_bw", {"--recv_post_list=2"}), std::invalid_argument);
+}
+
+TEST(PerfParameters, OfEndlessTestsHaveADurationWithoutMargins) {
+  const Parameters endless = parsed("ib_write_bw", {"--run_infinitely"});
+  EXPECT_EQ(endless.duration, std::chrono::seconds(5));
+  EXPECT_EQ(endless.margin, std::chrono::seconds(0));
+  EXPECT_EQ(parsed("ib_send_bw", {"--run_infinitely", "-D", "2"}).duration, std::chrono::seconds(2));
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"-b"}, {"-e"}, {"--json"}, {"--sweep=sizes"}, {"--plot"}}) {
+    EXPECT_THROW(parsed("ib_send_bw", joined(words, {"--run_infinitely"})), std::invalid_argument)
+        << words.front();
+  }
+  EXPECT_THROW(parsed("ib_send_lat", {"--run_infinitely"}), std::invalid_argument);
+}
+
+TEST(PerfParameters, OfXrcHaveQueuePairsForEachDirection) {
+  const Parameters one_way = parsed("ib_send_bw", {"-c", "XRC", "-q", "3"});
+  EXPECT_EQ(one_way.pairs_made(), 3U);
+  EXPECT_TRUE(one_way.uses_srq);
+  EXPECT_EQ(parsed("ib_write_bw", {"-c", "XRC", "-b", "-q", "3"}).pairs_made(), 6U);
+  EXPECT_EQ(parsed("ib_read_lat", {"-c", "XRC"}).pairs_made(), 2U);
+  EXPECT_EQ(parsed("ib_read_lat", {}).pairs_made(), 1U);
+  EXPECT_THROW(parsed("ib_send_bw", {"-c", "XRC", "-R"}), std::invalid_argument);
+}
+
+TEST(PerfParameters, TakeAMulticastGroupAsTextOrAsItsBytes) {
+  const Parameters group = parsed("ib_send_bw", {"-g", "-M", "ff05::4791"});
+  EXPECT_EQ(group.transport, verbena::ud);
+  EXPECT_TRUE(group.joins_group());
+  EXPECT_EQ(group.group.raw[15], 0x91);
+  const Parameters numbers =
+      parsed("ib_send_lat", {"-g", "-M", "255:5:0:0:0:0:0:0:0:0:0:0:0:0:0x47:145", "host"});
+  EXPECT_TRUE(numbers.joins_group()) << "both ends of a latency test receive";
+  EXPECT_EQ(std::vector(std::begin(numbers.group.raw), std::end(numbers.group.raw)),
+            std::vector(std::begin(group.group.raw), std::end(group.group.raw)));
+  EXPECT_FALSE(parsed("ib_send_bw", {"-g", "host"}).joins_group());
+  EXPECT_EQ(parsed("ib_send_lat", {"-g"}).group.raw[15], 0);
+  EXPECT_EQ(parsed("ib_send_lat", {"-g", "host"}).group.raw[15], 1) << "perftest's group of the client";
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"-b"}, {"-q", "2"}, {"-R"}, {"--sweep=sizes"}, {"-M", "256:0"}, {"-M", "1:2:3"}, {"-M", "x"}}) {
+    EXPECT_THROW(parsed("ib_send_bw", joined(words, {"-g"})), std::invalid_argument) << words.front();
+  }
+  EXPECT_THROW(parsed("ib_send_bw", {"-M", "ff05::1"}), std::invalid_argument) << "without -g";
+  EXPECT_THROW(parsed("ib_write_bw", {"-g"}), std::invalid_argument);
+}
+
+TEST(PerfParameters, LetOnlyAServerOfBandwidthHaveSeveralClients) {
+  EXPECT_EQ(parsed("ib_read_bw", {"--clients", "3"}).clients, 3U);
+  EXPECT_THROW(parsed("ib_read_bw", {"--clients", "3", "host"}), std::invalid_argument);
+  EXPECT_THROW(parsed("ib_read_lat", {"--clients", "3"}), std::invalid_argument);
+  for (const char* each : {"-g", "-R", "-z", "--run_infinitely", "--sweep=qps", "--plot", "--mmap=file"})
+    EXPECT_THROW(parsed("ib_send_bw", {"--clients=2", each}), std::invalid_argument) << each;
 }
 
 TEST(PerfParameters, TakeAFileForPlotsAnywhereBehindTheTest) {
@@ -78,11 +146,6 @@ TEST(PerfParameters, ThatContradictEachOtherAreRefused) {
 
 const std::vector<std::string> kRawServer{"--server", "-B", "02:00:00:00:00:01"};
 const std::vector<std::string> kRawClient{"--client", "-B", "02:00:00:00:00:02", "-E", "02:00:00:00:00:01"};
-
-std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 TEST(RawParameters, SayWhichSideThisEndIs) {
   const Parameters server = parsed("raw_ethernet_bw", kRawServer);
