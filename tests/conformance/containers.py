@@ -39,17 +39,9 @@ exec sleep infinity
 """
 
 
-def name_of(pid):
-    try:
-        with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
-            return comm.read().strip()
-    except OSError:
-        return ""
-
-
 def agents_of(host):
     """The pids of the agents, without mirrors and standbys, which are processes of the same program."""
-    return [pid for pid in host.agents() if name_of(pid) == "verbena-agent"]
+    return [pid for pid in host.agents() if harness.name_of(pid) == "verbena-agent"]
 
 
 class Container(harness.Host):

@@ -234,6 +234,14 @@ class Emulator(Process):
         return counted
 
 
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii") as comm:
+            return comm.read().strip()
+    except OSError:
+        return ""
+
+
 class Host:
     """A host: a network namespace, or (namespace None) this machine. It is reachable at `ipv4` and `ipv6`."""
 
@@ -304,11 +312,7 @@ class Host:
 
     def has_standby(self):
         """Whether an agent's standby is ready: it has taken over what it needs to stand in for the agent."""
-        for pid in self.agents():
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as name:
-                if name.read() == "verbena-keeper\n":
-                    return True
-        return False
+        return any(name_of(pid) == "verbena-keeper" for pid in self.agents())
 
     def end_agents(self):
         """Ends the agents with SIGTERM, as a user would. The next program starts a new one."""

@@ -183,7 +183,7 @@ def check_endless(judge, host):
             serving.finish(10 if sides[0] == "o" else 0)
             # perftest 4.5 is killed by the signal. Later versions end the test in good order, and so does our other end.
             killed = calling.status == -signal.SIGINT and (sides[0] == "d" or (serving.status == 1 and "peer" in serving.stderr))
-            in_order = sides[1] == "d" and calling.status == 0 and (sides[0] == "d" or serving.status in (0, 1))
+            in_order = sides[1] == "d" and calling.status == 0 and (sides[0] == "d" or serving.status == 0)
             good = grown and (killed or in_order)
             wrong_row = [row for each in measuring for row in rows(each.stdout) if len(row) != 5 or not agree([], row)]
             judge.say(f"{test} {line} --run_infinitely {sides}", None if good and not wrong_row else f"{wrong_row}\n{calling.report()}{serving.report()}")

@@ -48,7 +48,7 @@ def judge_files(judge, what, container):
 
 def judge_agents(judge, what, host):
     """There must be one agent; a mirror may run beside it."""
-    names = [containers.name_of(pid) for pid in host.agents()]
+    names = [harness.name_of(pid) for pid in host.agents()]
     judge.say(f"{what}: one agent", None if names.count("verbena-agent") == 1 else f"processes: {names}")
 
 

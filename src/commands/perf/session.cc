@@ -118,10 +118,11 @@ class Session {
   }
 
   void check_addresses(const Keys& peer) const {
-    const bool is_own = std::ranges::equal(peer.gid.raw, parameters_.group.raw);
-    if (parameters_.is_multicast && parameters_.is_latency() && is_own)
-      throw std::runtime_error("-M: the ends of a latency test need different groups");
-    if (parameters_.is_multicast) return;  // the datagrams leave from an address of the group's kind
+    if (parameters_.is_multicast) {  // the datagrams leave from an address of the group's kind
+      if (parameters_.is_latency() && std::ranges::equal(peer.gid.raw, parameters_.group.raw))
+        throw std::runtime_error("-M: the ends of a latency test need different groups");
+      return;
+    }
     if (verbena::is_ipv4(peer.gid) == verbena::is_ipv4(device_.gid.gid)) return;
     throw std::runtime_error(
         verbena::format("the ends have addresses of different kinds, {} here and {} there: choose GIDs by -x",

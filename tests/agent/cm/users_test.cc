@@ -264,6 +264,20 @@ void end_agent(pid_t agent) {
   EXPECT_TRUE(eventually([agent] { return ::kill(agent, 0) != 0; }));
 }
 
+// Holds a port until it hears something.
+int hold_port(const Stranger::Line& line) {
+  CmProgram own;
+  if (!own.connected()) return 1;
+  if (own.bind(own.create(), address("0.0.0.0", kPort)) != 0) return 2;
+  line.say();
+  line.hear();
+  return 0;
+}
+
+pid_t standby() {
+  return test::find_process("verbena-keeper");
+}
+
 // Root's agent, its standby, and a listener of a user who has no slot.
 TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   Stranger owner(kOther, [](const Stranger::Line& line) {
@@ -281,7 +295,7 @@ TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
     return 0;
   });
   ASSERT_TRUE(owner.hear());
-  ASSERT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
+  ASSERT_TRUE(eventually([] { return standby() != 0; }));
   agent_->stop(SIGKILL);
   // The standby starts the next agent. A second one of ours would give way to it, perhaps before it listens.
   ASSERT_TRUE(eventually([] { return listening_agent() != 0; }));
@@ -299,26 +313,19 @@ TEST_F(CmUsers, APortIsItsOwnersAlsoWhenTheAgentIsKilled) {
   owner.say();
   EXPECT_TRUE(owner.hear()) << "it has its port again";
   EXPECT_EQ(owner.end(), 0);
-  EXPECT_TRUE(eventually([] { return test::find_process("verbena-keeper") == 0; }));
+  EXPECT_TRUE(eventually([] { return standby() == 0; }));
   end_agent(listening_agent());
 }
 
 // Otherwise the ports of other users would be lost with the next agent.
 TEST_F(CmUsers, AStandbyThatIsKilledIsFollowedByAnother) {
-  Stranger owner(kOther, [](const Stranger::Line& line) {
-    CmProgram own;
-    if (!own.connected()) return 1;
-    if (own.bind(own.create(), address("0.0.0.0", kPort)) != 0) return 2;
-    line.say();
-    line.hear();
-    return 0;
-  });
+  Stranger owner(kOther, hold_port);
   ASSERT_TRUE(owner.hear());
-  ASSERT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
-  const pid_t first = test::find_process("verbena-keeper");
+  ASSERT_TRUE(eventually([] { return standby() != 0; }));
+  const pid_t first = standby();
   ::kill(first, SIGKILL);
   EXPECT_TRUE(eventually([first] {
-    const pid_t next = test::find_process("verbena-keeper");
+    const pid_t next = standby();
     return next != 0 && next != first;
   }));
   owner.say();
@@ -329,16 +336,9 @@ TEST_F(CmUsers, AStandbyThatIsKilledIsFollowedByAnother) {
 // end, and the standby would start the next one, endlessly.
 TEST_F(CmUsers, TheNextAgentStaysAsLongAsAPortIsKeptForItsOwner) {
   {
-    Stranger owner(kOther, [](const Stranger::Line& line) {
-      CmProgram own;
-      if (!own.connected()) return 1;
-      if (own.bind(own.create(), address("0.0.0.0", kPort)) != 0) return 2;
-      line.say();
-      line.hear();
-      return 0;
-    });
+    Stranger owner(kOther, hold_port);
     ASSERT_TRUE(owner.hear());
-    ASSERT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
+    ASSERT_TRUE(eventually([] { return standby() != 0; }));
     agent_->stop(SIGKILL);
   }
   ASSERT_TRUE(eventually([] { return listening_agent() != 0; }));
@@ -348,9 +348,9 @@ TEST_F(CmUsers, TheNextAgentStaysAsLongAsAPortIsKeptForItsOwner) {
     ASSERT_EQ(::kill(next, 0), 0) << "it has ended";
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  ::kill(test::find_process("verbena-keeper"), SIGSTOP);  // so that it does not start another agent
+  ::kill(standby(), SIGSTOP);  // so that it does not start another agent
   end_agent(next);
-  ::kill(test::find_process("verbena-keeper"), SIGKILL);
+  ::kill(standby(), SIGKILL);
 }
 
 // ---- forged messages
