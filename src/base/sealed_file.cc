@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -95,24 +94,17 @@ bool has_sealed_size(int file, size_t bytes) {
   return sealed_size(file) == bytes;
 }
 
-// vmsplice(2) refers to the page and copies nothing.
-Result<UniqueFd> pin_page(const void* page) {
+// splice(2) refers to the page and copies nothing. Containers often forbid vmsplice(2).
+Result<UniqueFd> pin_first_page(int file) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return fail(errno);
   UniqueFd reading(ends[0]);
   const UniqueFd writing(ends[1]);
   ::fcntl(writing.get(), F_SETPIPE_SZ, 1);  // one page, of the many that a user's pipes may have together
-  const iovec byte{const_cast<void*>(page), 1};
-  if (::vmsplice(writing.get(), &byte, 1, SPLICE_F_NONBLOCK) != 1) return fail(errno);
+  off_t start = 0;
+  const ssize_t taken = ::splice(file, &start, writing.get(), nullptr, 1, SPLICE_F_NONBLOCK);
+  if (taken != 1) return fail(taken < 0 ? errno : ENODATA);
   return reading;
-}
-
-Result<UniqueFd> pin_first_page(int file) {
-  void* const page = ::mmap(nullptr, 1, PROT_READ, MAP_SHARED, file, 0);
-  if (page == MAP_FAILED) return fail(errno);
-  auto pin = pin_page(page);
-  ::munmap(page, 1);
-  return pin;
 }
 
 }  // namespace verbena

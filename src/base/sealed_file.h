@@ -43,12 +43,11 @@ Result<void> read_memory_file(int file, Bytes to);
 std::optional<size_t> sealed_size(int file);
 bool has_sealed_size(int file, size_t bytes);
 
-// Pins the page at an address, or the first page of a memfd, as long as the returned descriptor is open: a
-// pipe that refers to it. Any process that can read a memfd can have the kernel gather its pages into a large
-// one (MADV_COLLAPSE). Meanwhile each access waits, for seconds if the file is mapped a million times. The
-// kernel looks for pinned pages before it locks any, and gives up if there is one. Errors: EMFILE, ENFILE,
-// EPERM or ENOSYS.
-Result<UniqueFd> pin_page(const void* page);
+// Pins the first page of a memfd as long as the returned descriptor is open: a pipe that refers to it. Any
+// process that can read a memfd can have the kernel gather its pages into a large one (MADV_COLLAPSE).
+// Meanwhile each access waits, for seconds if the file is mapped a million times. The kernel looks for pinned
+// pages before it locks any, and gives up if there is one. REQUIRES: the page is there, not a hole. Errors:
+// EMFILE, ENFILE, and those of splice(2).
 Result<UniqueFd> pin_first_page(int file);
 
 }  // namespace verbena

@@ -88,8 +88,8 @@ HalfMapping<Half>::~HalfMapping() {
 }
 
 template <class Half>
-Result<void> HalfMapping<Half>::pin() {
-  auto pin = pin_page(half_);
+Result<void> HalfMapping<Half>::pin(int file) {
+  auto pin = pin_first_page(file);
   if (!pin) return tl::unexpected(pin.error());
   pin_ = std::move(*pin);
   return {};
@@ -108,7 +108,7 @@ Result<std::pair<OwnHalf, UniqueFd>> make_half() {
   shm::format(*memory);
   if (const auto sealed = seal_to_its_mappings(file->get()); !sealed) return tl::unexpected(sealed.error());
   if (!is_sealed_half(file->get())) return fail(EOPNOTSUPP);
-  if (const auto pinned = half.pin(); !pinned) return tl::unexpected(pinned.error());
+  if (const auto pinned = half.pin(file->get()); !pinned) return tl::unexpected(pinned.error());
   return std::pair(std::move(half), std::move(*file));
 }
 
@@ -129,7 +129,7 @@ Result<TheirHalf> map_half(int file) {
   // A child's fork() would wait for the same locks.
   if (::madvise(at, kHalfBytes, MADV_DONTFORK) != 0) return fail(errno);
   if (::mlock(at, offsetof(shm::ChannelHalf, lane) + kNarrowLaneBytes) != 0) return fail(errno);
-  if (const auto pinned = half.pin(); !pinned) return tl::unexpected(pinned.error());
+  if (const auto pinned = half.pin(file); !pinned) return tl::unexpected(pinned.error());
   if (!shm::is_formatted(*memory)) return fail(EPROTO);
   return half;
 }

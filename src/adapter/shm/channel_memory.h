@@ -46,7 +46,7 @@ class ChannelMapping {
 // lock, which another process with the file can hold for as long as it likes.
 //
 // One page is pinned for as long as the mapping lives, so that no other process can have the kernel gather
-// the pages into a large one (pin_page()).
+// the pages into a large one (pin_first_page()).
 template <class Half>
 class HalfMapping {
  public:
@@ -60,8 +60,8 @@ class HalfMapping {
   }
   ~HalfMapping();
 
-  // Pins the first page, which takes a descriptor. Errors: those of pin_page().
-  Result<void> pin();
+  // Pins the first page of its file, which takes a descriptor. Errors: those of pin_first_page().
+  Result<void> pin(int file);
 
   auto& lane() const { return half_->lane; }
 
