@@ -173,6 +173,24 @@ class Terminals(unittest.TestCase):
         self.assertEqual(self.runs("ib_write_bw"), "")
 
 
+class DisturbedClock(unittest.TestCase):
+    """perftest's complaint about the processor clock makes both ends run again, at most four times."""
+
+    def runs(self, outputs):
+        remaining = iter(outputs)
+        result = harness.repeats_if_clock_disturbed(str)(lambda: next(remaining))()
+        return result, len(outputs) - len(list(remaining))
+
+    def test_an_undisturbed_run_is_not_repeated(self):
+        self.assertEqual(self.runs(["fails", "good"]), ("fails", 1))
+
+    def test_runs_are_repeated_until_one_is_undisturbed(self):
+        self.assertEqual(self.runs(["Correlation coefficient r^2: 0.86 < 0.9", "good", "good"]), ("good", 2))
+
+    def test_the_fifth_run_is_the_last(self):
+        self.assertEqual(self.runs(["Correlation coefficient r^2: 0.8 < 0.9"] * 6), ("Correlation coefficient r^2: 0.8 < 0.9", 5))
+
+
 class Shares(unittest.TestCase):
     def shares(self, *arguments):
         cases = [types.SimpleNamespace(program=program, number=number) for program in "ab" for number in range(48)]

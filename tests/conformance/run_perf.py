@@ -72,6 +72,7 @@ def start(host, side, test, words, environment):
     return own_programs.Run(host, side, name, words, environment=environment)
 
 
+@harness.repeats_if_clock_disturbed(lambda ends: "".join(each.run.report() for each in ends))
 def pair(server, client, sides, test, words, environment, server_words=(), client_words=()):
     port = server.hosts.port()
     serving = start(server, sides[0], test, ["-p", port, *words, *server_words], environment)
