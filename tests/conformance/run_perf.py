@@ -168,6 +168,28 @@ def check_json(judge, host):
             judge.say(f"{test} --json {' '.join(words)}", None if good and ended[1].good() else ended[1].run.report())
 
 
+def check_out_json(judge, host):
+    """The file of --out_json is JSON with the names of perftest's file, in its order, and the figures of the table's last row."""
+    for test, line in (("ib_send_lat", ""), ("ib_read_lat", "-D 2 -f 0 --cpu_util"), ("ib_write_bw", "-a -n 50"), ("ib_atomic_bw", "-e"),
+                       ("ib_send_bw", "-D 2 -f 0 --cpu_util -l 10 -s 64"), ("ib_send_bw", "-b")):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder).chmod(0o777)
+            texts = {}
+            for sides in ("dd", "oo"):
+                files = [pathlib.Path(folder, sides + end) for end in ("server", "client")]
+                ended = pair(host, host, sides, test, line.split(), {}, *(["--out_json", f"--out_json_file={file}"] for file in files))
+                texts[sides] = files[1].read_text() if files[1].exists() else ""
+        names = {sides: [name for name in re.findall(r'^ *"?([A-Z]?\w[\w. ]*?)"? ?:', text, re.MULTILINE)
+                         if not name.startswith(("Use_", "WARNING"))] for sides, text in texts.items()}
+        try:
+            report = json.loads(texts["oo"])
+            figures = list(report["results"].values())
+            good = names["dd"] == names["oo"] and len(names["oo"]) > 20 and all(abs(found - shown) < 0.006 for found, shown in zip(figures, ended[1].rows[-1]))
+        except (ValueError, KeyError, IndexError):
+            good = False
+        judge.say(f"{test} {line} --out_json", None if good and ended[1].good() else f"{names}\n{texts}\n{ended[1].run.report()}")
+
+
 def check_endless(judge, host):
     """--run_infinitely prints rows until it is interrupted. Our other end then ends, too."""
     for test, line in (("ib_send_bw", ""), ("ib_write_bw", ""), ("ib_write_bw", "-b"), ("ib_read_bw", "-q 2"), ("ib_atomic_bw", "")):
@@ -419,6 +441,7 @@ def main():
                 check(judge, host, other, test, line, options.route, with_labels=False)
         if not options.test:
             check_json(judge, host)
+            check_out_json(judge, host)
             check_endless(judge, host)
             check_clients(judge, host)
             check_multicast(judge, host, other)

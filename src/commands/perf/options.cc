@@ -167,6 +167,10 @@ constexpr Row kRows[] = {
               number<std::uint64_t>("--mmap-offset", value, 0, std::numeric_limits<long long>::max()))},
     {0, "mr_per_qp", nullptr, "Register memory for each queue pair", TAKE(p.has_region_per_pair = true)},
     {0, "odp", nullptr, "Register memory for paging on demand", TAKE(p.on_demand = true)},
+    {0, "out_json", nullptr, "Write the settings and figures to a file, with perftest's names",
+     TAKE(if (p.json_file.empty()) p.json_file = "perftest_out.json")},
+    {0, "out_json_file", "file", "Name of that file (default: perftest_out.json in the working directory)",
+     TAKE(p.json_file = value)},
     {0, "output", "what", "Print only one figure: bandwidth, message_rate or latency",
      TAKE(p.output = one_of("--output", value, kOutputs))},
     {0, "perform_warm_up", nullptr, "Send some messages before measuring; READ, WRITE, atomic bandwidth",
@@ -213,7 +217,6 @@ struct Refused {
 };
 constexpr const char* kHardware = "only adapters by Mellanox have it";
 constexpr const char* kOnePort = "a Verbena device has one port";
-constexpr const char* kNotYet = "not supported yet";
 constexpr Refused kRefused[] = {
     {0, "log_dci_streams", true, kHardware},
     {0, "log_active_dci_streams", true, kHardware},
@@ -232,8 +235,6 @@ constexpr Refused kRefused[] = {
     {'L', "hop_limit", true, "perftest has it for raw Ethernet only"},
     {'W', "report-counters", true, "'verbena metrics' and 'verbena top' show the counters"},
     {'X', "vector", true, "a Verbena device has one completion vector"},
-    {0, "out_json", false, kNotYet},
-    {0, "out_json_file", true, kNotYet},
 };
 
 std::string shown(char letter, const char* name) {

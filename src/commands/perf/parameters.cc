@@ -100,6 +100,8 @@ void Parameters::settle() {
   require(!verifies || (transport == verbena::rc && !uses_srq),
           "--verify: only over RC, without a shared receive queue");
   require(!verifies || (!is_timed() && !warms_up), "--verify: not with -D or --perform_warm_up");
+  require(json_file.empty() || (clients == 1 && !sweep),
+          "--out_json: not with --clients or --sweep, which have --json");
   require(!plots || output == Output::kTables, "--plot: not with --output, which prints one figure");
   require(!plots || !json || !plot_file.empty(), "--plot: with --json, name a file: --plot FILE.svg");
   if (sweep) settle_sweep();

@@ -116,7 +116,7 @@ struct Parameters {
   bool shows_sorted_samples = false;
   double least_bandwidth = 0;
   double least_rate = 0;
-  std::string json_file;  // perftest's own report; empty: none
+  std::string json_file;  // of --out_json; empty: none
   bool json = false;      // one object on standard output
   bool shows_details = false;
   bool verifies = false;

@@ -197,7 +197,7 @@ class RawSession {
 
   const Parameters parameters_;
   const Clock clock_;
-  const Report report_;
+  Report report_;
   JsonReport json_;
   const Device device_;
   Endpoint endpoint_;

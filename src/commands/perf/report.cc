@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <string>
 
 #include "commands/perf/details.h"
 #include "commands/rdma_core/common/output.h"
@@ -20,10 +21,6 @@ constexpr const char* kLatencyHeading =
 constexpr const char* kTimedLatencyHeading = " #bytes        #iterations       t_avg[usec]    tps average";
 constexpr const char* kBandwidthHeading =
     " #bytes     #iterations    BW peak[%s/sec]    BW average[%s/sec]   MsgRate[Mpps]";
-
-const char* on_off(bool is_on) {
-  return is_on ? "ON" : "OFF";
-}
 
 }  // namespace
 
@@ -56,18 +53,11 @@ void Report::waiting() const {
   std::fflush(stdout);
 }
 
-void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size) const {
+void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size) {
+  if (!parameters_.json_file.empty()) file_.begin(device, mtu, inline_size);
   if (!is_full()) return;
   const Parameters& p = parameters_;
-  std::printf("%s                    %s ", kLine, name_of(p.test.verb));
-  if (p.is(Verb::kAtomic)) std::printf("%s ", p.compares ? "CMP_AND_SWAP" : "FETCH_AND_ADD");
-  if (p.is_latency()) {
-    std::printf("%s", p.is_burst_latency() ? "" : "Latency ");
-  } else {
-    std::printf("%s%sBW ", p.is_bidirectional ? "Bidirectional " : "", p.list_length > 1 ? "Post List " : "");
-  }
-  std::printf("%s%sTest\n", p.raw && p.raw->forwards ? "forwarding " : "",
-              p.is_multicast ? "Multicast " : "");
+  std::printf("%s                    %s\n", kLine, title(p, ' ').c_str());
   const std::string name = device.context.name();
   if (p.sleeps) std::printf(" Test with events. Using %s_comp0\n", name.c_str());
   if (p.is_multicast) std::puts(" MultiCast runs on UD!");
@@ -126,9 +116,14 @@ void Report::heading() const {
   std::fflush(stdout);
 }
 
+std::optional<double> Report::busy_part(const ProcessorUse& processor) const {
+  if (!parameters_.shows_processor || !parameters_.is_timed()) return std::nullopt;
+  return processor.percent();
+}
+
 void Report::end_row(const ProcessorUse& processor) const {
-  if (parameters_.shows_processor && parameters_.is_timed()) {
-    std::printf("\t    %-3.2f\n", processor.percent());
+  if (const std::optional<double> busy = busy_part(processor)) {
+    std::printf("\t    %-3.2f\n", *busy);
   } else {
     std::printf("\n");
   }
@@ -146,6 +141,7 @@ void Report::samples(const LatencyFigures& figures) const {
 }
 
 void Report::row(const LatencyFigures& figures, const ProcessorUse& processor) const {
+  if (!parameters_.json_file.empty()) file_.write(figures, busy_part(processor));
   if (parameters_.json || parameters_.is_quiet) return;
   if (!parameters_.is_timed()) samples(figures);
   if (parameters_.output == Output::kLatency) {
@@ -169,6 +165,11 @@ void Report::row(const LatencyFigures& figures, const ProcessorUse& processor) c
 }
 
 void Report::row(const BandwidthFigures& figures, const ProcessorUse& processor) const {
+  if (!parameters_.json_file.empty()) file_.write(figures, busy_part(processor));
+  print(figures, processor);
+}
+
+void Report::print(const BandwidthFigures& figures, const ProcessorUse& processor) const {
   if (parameters_.json || parameters_.is_quiet) return;
   if (parameters_.output == Output::kBandwidth) {
     std::printf("%f\n", figures.average);
@@ -208,7 +209,7 @@ void Report::directions(const BandwidthFigures& own, const BandwidthFigures& pee
     if (each == &own) line();
     std::printf("\n %s results: \n", each == &own ? "Local" : "Remote");
     heading();
-    row(*each, processor);
+    print(*each, processor);
     if (each == &own) line();
   }
 }

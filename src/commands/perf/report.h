@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "commands/perf/device.h"
@@ -9,6 +10,7 @@
 #include "commands/perf/exchange.h"
 #include "commands/perf/figures.h"
 #include "commands/perf/parameters.h"
+#include "commands/perf/perftest_file.h"
 
 // Prints tables in perftest's form: scripts that read perftest's tables read these, too.
 namespace verbena::perf {
@@ -38,13 +40,14 @@ class ProcessorUse {
 
 class Report {
  public:
-  explicit Report(const Parameters& parameters) : parameters_(parameters) {}
+  explicit Report(const Parameters& parameters) : parameters_(parameters), file_(parameters) {}
 
   void waiting() const;
-  // `mtu`: in bytes.
-  void settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size) const;
+  // Also begins the file of --out_json. `mtu`: in bytes.
+  void settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size);
   void address(const Keys& keys, bool is_local) const;
   void heading() const;
+  // Print a row, and write it into the file.
   void row(const LatencyFigures& figures, const ProcessorUse& processor) const;
   void row(const BandwidthFigures& figures, const ProcessorUse& processor) const;
   // With --report-both: both directions of a bidirectional test.
@@ -56,10 +59,14 @@ class Report {
 
  private:
   bool is_full() const { return parameters_.shows_tables(); }
+  // The part of --cpu_util in percent, if it is shown.
+  std::optional<double> busy_part(const ProcessorUse& processor) const;
+  void print(const BandwidthFigures& figures, const ProcessorUse& processor) const;
   void end_row(const ProcessorUse& processor) const;
   void samples(const LatencyFigures& figures) const;
 
   const Parameters& parameters_;
+  PerftestFile file_;
 };
 
 }  // namespace verbena::perf

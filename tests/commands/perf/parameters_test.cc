@@ -52,6 +52,15 @@ TEST(PerfParameters, TakeSizesWithAUnit) {
   EXPECT_THROW(parsed("ib_send_bw", {"-s", "4096M"}), std::invalid_argument);
 }
 
+TEST(PerfParameters, NameTheFileOfPerftest) {
+  EXPECT_EQ(parsed("ib_send_bw", {}).json_file, "");
+  EXPECT_EQ(parsed("ib_send_bw", {"--out_json"}).json_file, "perftest_out.json");
+  EXPECT_EQ(parsed("ib_send_bw", {"--out_json_file=own", "--out_json"}).json_file, "own");
+  EXPECT_EQ(parsed("ib_send_bw", {"--out_json", "--out_json_file=own"}).json_file, "own");
+  EXPECT_THROW(parsed("ib_send_bw", {"--out_json", "--clients=2"}), std::invalid_argument);
+  EXPECT_THROW(parsed("ib_send_bw", {"--out_json", "--sweep=sizes", "host"}), std::invalid_argument);
+}
+
 TEST(PerfParameters, LetReceivesBeWholeLists) {
   EXPECT_EQ(parsed("ib_send_bw", {"--recv_post_list", "10"}).receives_of_pair(), 510U);
   EXPECT_EQ(parsed("ib_send_bw", {"--recv_post_list=10", "--use-srq", "-q", "3"}).receives_of_pair(), 170U);
