@@ -94,8 +94,11 @@ bool has_sealed_size(int file, size_t bytes) {
   return sealed_size(file) == bytes;
 }
 
-// splice(2) refers to the page and copies nothing. Containers often forbid vmsplice(2).
+// splice(2) refers to the page and copies nothing, except from a file opened with O_DIRECT, as memfds can be
+// since Linux 6.6. A descriptor of memfd_create(2) cannot get that flag later. Containers often forbid
+// vmsplice(2).
 Result<UniqueFd> pin_first_page(int file) {
+  if (::fcntl(file, F_SETFL, O_DIRECT) == 0 || errno != EINVAL) return fail(EPROTO);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return fail(errno);
   UniqueFd reading(ends[0]);

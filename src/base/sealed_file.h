@@ -47,7 +47,8 @@ bool has_sealed_size(int file, size_t bytes);
 // process that can read a memfd can have the kernel gather its pages into a large one (MADV_COLLAPSE).
 // Meanwhile each access waits, for seconds if the file is mapped a million times. The kernel looks for pinned
 // pages before it locks any, and gives up if there is one. REQUIRES: the page is there, not a hole. Errors:
-// EMFILE, ENFILE, and those of splice(2).
+// EPROTO if the file can be read with O_DIRECT: nothing would be pinned. EMFILE, ENFILE, and those of
+// splice(2).
 Result<UniqueFd> pin_first_page(int file);
 
 }  // namespace verbena

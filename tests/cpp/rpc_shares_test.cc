@@ -162,6 +162,25 @@ TEST_F(RpcShares, LeaveAThirdToOtherHosts) {
   first.give_back(5000);
 }
 
+// If it waited there, each reply that anybody fetches would wake all its calls for nothing.
+TEST_F(RpcShares, AreAwaitedOnlyWithRoomOfTheConnectionsOwn) {
+  rpc::detail::reply_memory memory(9000);
+  rpc::detail::reply_line full(io_, memory, 1000, "one");
+  full.take(1000);
+  run([&]() -> task<> {
+    bool has_room = false;
+    io_.spawn([&](loop&) -> task<> {
+      co_await full.room();
+      has_room = true;
+    });
+    co_await io_.sleep(1ms);
+    EXPECT_FALSE(full.is_linked());
+    full.give_back(1000);
+    co_await io_.sleep(1ms);
+    EXPECT_TRUE(has_room);
+  });
+}
+
 TEST_F(RpcShares, AreFreeAfterAFailureForLackOfMemory) {
   serve({});
   run([this]() -> task<> {

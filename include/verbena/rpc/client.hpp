@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -311,7 +312,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
           co_await memory.turn();
           const buffer arrived = co_await from->peer().read(there);
           result = arrived.text();
-        } catch (const exception&) {
+        } catch (const std::exception&) {
           co_return from->end();  // there is no memory, or no connection: lost() ends the call
         }
       }

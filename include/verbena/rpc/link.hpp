@@ -158,7 +158,7 @@ class link : public std::enable_shared_from_this<link<Connection>> {
         }
         if (waiting_bytes_ == 0) io_.wake_all(draining_);
       }
-    } catch (const exception&) {
+    } catch (const std::exception&) {
       end();  // receive() reports the reason
     }
   }

@@ -31,7 +31,8 @@ class reply_line : public verbena::detail::list_node {
   // Waits until there is room. Those that wait go on one after the other, as a reply may take the room.
   task<> room() {
     while (!has_room()) {
-      if (!is_linked()) of_server_.wait(*share_, *this);
+      // Where its own budget is full, only its own replies make room.
+      if (!is_linked() && budget_.has_room(1)) of_server_.wait(*share_, *this);
       co_await verbena::detail::wait_in(waiting_, [this] { return has_room(); });
     }
   }

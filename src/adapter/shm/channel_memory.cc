@@ -104,6 +104,8 @@ Result<std::pair<OwnHalf, UniqueFd>> make_half() {
   if (at == MAP_FAILED) return fail(errno);
   auto* const memory = static_cast<shm::ChannelHalf*>(at);
   OwnHalf half(memory);
+  // The other process can make fork() wait for locks of the file. Children use no channel of their parent.
+  if (::madvise(at, kHalfBytes, MADV_DONTFORK) != 0) return fail(errno);
   if (const int error = allocate_narrow(file->get(), kHalfBytes, half.lane()); error != 0) return fail(error);
   shm::format(*memory);
   if (const auto sealed = seal_to_its_mappings(file->get()); !sealed) return tl::unexpected(sealed.error());

@@ -327,9 +327,9 @@ void LocalLine::expect_no_presentation() {
   ask_for_credentials(socket_.get(), false);
 }
 
-// So says the other of itself, when the channel is open.
+// The other presents itself once, when the channel is open.
 bool LocalLine::take_presentation(ConstBytes bytes, const std::optional<ucred>& sender, UniqueFd file) {
-  if (state_ != State::kOpen) return false;
+  if (state_ != State::kOpen || std::exchange(is_presented_, true)) return false;
   Presentation said;
   if (!awaits_presentation_ || bytes.size() != sizeof said) return true;
   std::memcpy(&said, bytes.data(), sizeof said);

@@ -174,6 +174,7 @@ class LocalLine {
   std::vector<GroupKey> wanted_;  // by it
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
+  bool is_presented_ = false;
   bool is_ours_ = false;       // the other is a process of our user and says that it sees the same as we
   bool is_shown_ = false;      // and may see what we show of ourselves
   bool sees_the_same_ = true;  // so says the other, or it is older and does not say

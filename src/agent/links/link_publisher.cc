@@ -30,7 +30,9 @@ void LinkPublisher::publish() {
   }
   if (closer_ != nullptr) closer_->close(::geteuid(), std::move(file_));
   file_ = std::move(*file);
-  pin_ = pin_first_page(file_.get()).value_or(UniqueFd());
+  auto pin = pin_first_page(file_.get());
+  if (!pin) log_error("users can make reads of the link table wait: errno {}", pin.error().code);
+  former_pin_ = std::exchange(pin_, std::move(pin).value_or(UniqueFd()));
   if (table_.has_automatic_loopback()) loopback_viewers_ = sessions_;
   const auto before = std::exchange(shown_, links());
   agent_.links_changed(before);

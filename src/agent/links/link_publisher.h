@@ -57,7 +57,8 @@ class LinkPublisher {
   bool published_ = false;  // the latest attempt to write the file has succeeded
   std::vector<control::Link> shown_;
   UniqueFd file_;
-  UniqueFd pin_;  // all users have the file, and none may make others' reads wait (pin_first_page())
+  UniqueFd pin_;         // all users have the file, and none may make others' reads wait (pin_first_page())
+  UniqueFd former_pin_;  // some may still read the former file
   std::set<uint64_t> sessions_;
   std::set<uint64_t> loopback_viewers_;  // sessions that have seen loopback's automatic link
 };

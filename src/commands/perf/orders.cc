@@ -122,9 +122,11 @@ Parameters parameters_of(const json& order, const Parameters& own) {
   ordered.sweep.reset();
   ordered.is_multicast = ordered.has_group = false;
   ordered.is_quiet = true;
+  ordered.json_file.clear();
   ordered.shows_details = false;
   ordered.settle();
-  if (ordered.size * ordered.queue_pairs > kMaxBuffers ||
+  const std::uint64_t timed = ordered.has_peak ? ordered.iterations * std::uint64_t{ordered.queue_pairs} : 0;
+  if (ordered.size * ordered.queue_pairs > kMaxBuffers || timed > kMaxRequests ||
       std::uint64_t{ordered.queue_pairs} * (ordered.send_depth + ordered.receive_depth) > kMaxRequests)
     throw std::runtime_error("the order needs more than 1 GiB of buffers, or too many requests");
   return ordered;

@@ -3,15 +3,19 @@
 // a file can do to the one that made it.
 #include "adapter/shm/channel_memory.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "adapter/shm/lane_reader.h"
@@ -101,6 +105,39 @@ TEST_F(CollapsedFile, IsNoHalfOfItsReader) {
   ASSERT_TRUE(theirs);
   made.reset();
   EXPECT_EQ(collapse(file.get()), EAGAIN);
+}
+
+// Reads from such a file are copies: a pipe would refer to another page, and pin nothing.
+TEST(HalfOfAChannel, IsNotMappedFromAFileForDirectReads) {
+  const auto made = make_half();
+  ASSERT_TRUE(made);
+  const std::string name = "/proc/self/fd/" + std::to_string(made->second.get());
+  const UniqueFd direct(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+  if (!direct) GTEST_SKIP() << "before Linux 6.6 no memfd can be opened so";
+  EXPECT_EQ(map_half(direct.get()).error().code, EPROTO);
+  ASSERT_EQ(::fcntl(direct.get(), F_SETFL, 0), 0);
+  EXPECT_EQ(map_half(direct.get()).error().code, EPROTO) << "its sender can set the flag again";
+}
+
+// Another process that maps the file very often would make fork() wait.
+TEST(HalfOfAChannel, IsInNoChild) {
+  const auto made = make_half();
+  ASSERT_TRUE(made);
+  const auto theirs = map_half(made->second.get());
+  ASSERT_TRUE(theirs);
+  const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto is_mapped = [](const void* at) {
+    unsigned char resident;
+    const auto page = reinterpret_cast<uintptr_t>(at) / page_bytes * page_bytes;
+    return ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0;
+  };
+  const std::array<const void*, 2> halves{&made->first.lane(), &theirs->lane()};
+  for (const void* half : halves) EXPECT_TRUE(is_mapped(half));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(std::ranges::none_of(halves, is_mapped) ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(HalfOfAChannel, IsNotMappedWithoutTheSeal) {

@@ -98,6 +98,12 @@ TEST(PerfOrders, OfTooMuchAreRefused) {
   order["size"] = 2U;
   order["queue_pairs"] = 16384U;
   EXPECT_NO_THROW(parameters_of(order, own));
+  order["duration_ms"] = order["margin_ms"] = 0U;
+  order["iterations"] = 1000U;
+  EXPECT_NO_THROW(parameters_of(order, own));
+  order["iterations"] = 2000U;
+  EXPECT_THROW(parameters_of(order, own), std::runtime_error) << "times of all messages, for the peak";
+  order["iterations"] = 1000U;
   order["receive_depth"] = 1024U;
   EXPECT_THROW(parameters_of(order, own), std::runtime_error) << "requests";
   for (const auto& [name, most] :
