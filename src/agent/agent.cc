@@ -287,10 +287,9 @@ void Agent::consider_standby() {
   const TimePoint now = MonotonicClock::now();
   if (now < standby_retry_) return standby_timer_.arm(standby_retry_);
   standby_retry_ = now + kStandbyRetryInterval;
+  standby_timer_.arm(standby_retry_);  // it may end before it is a client
   const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
-  if (started) return;
-  log_warning("no standby process can be started: errno {}", started.error().code);
-  standby_timer_.arm(standby_retry_);
+  if (!started) log_warning("no standby process can be started: errno {}", started.error().code);
 }
 
 // ---- ending

@@ -168,10 +168,8 @@ void ConnectionTraces::end(ConnectionTrace& trace) {
   if (on_end_ && trace.has_events()) on_end_(trace);
 }
 
-Result<UniqueFd> ConnectionTraces::lease(const ConnectionTrace& trace) {
-  const auto copy = trace.copy();
-  if (!copy) return fail(copy.error().code);
-  return readers_.lease(trace.process().uid, copy->get(), trace.pages_ * kPageBytes);
+Result<UniqueFd> ConnectionTraces::lease(const ConnectionTrace& trace, uid_t user) {
+  return readers_.lease(user, trace.pages_ * kPageBytes, [&] { return trace.copy(); });
 }
 
 }  // namespace verbena::agent

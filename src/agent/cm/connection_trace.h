@@ -107,8 +107,9 @@ class ConnectionTraces {
   ConnectionTraces(EventLoop& loop, ForeignCloser& closer, uid_t own, Quota::Size readers, OnEnd on_end)
       : on_end_(std::move(on_end)), pages_(kPages, own), readers_(loop, closer, own, readers) {}
 
-  // Returns a copy of the trace for a reader. EDQUOT if too many copies of the user's traces are open.
-  Result<UniqueFd> lease(const ConnectionTrace& trace);
+  // Returns a copy of the trace for a reader of `user`. EDQUOT if programs of that user have too many open.
+  Result<UniqueFd> lease(const ConnectionTrace& trace, uid_t user);
+  HeldFiles& readers() { return readers_; }
 
   // Returns the first trace numbered `from` or higher that has events, of `user` or (nullopt) of any user.
   // Returns nullptr if there is none.

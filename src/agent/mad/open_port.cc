@@ -119,9 +119,8 @@ void OpenPort::deliver(protocol::UserMad header, ConstBytes mad) {
 Result<void> OpenPort::send_with_file(ConstBytes header_and_first, ConstBytes rest) {
   if (!takes_files_) return fail(EOPNOTSUPP);
   if (!socket_.may_send(1)) return fail(EAGAIN);
-  const auto file = write_memory_file("verbena-mad", rest);
-  if (!file) return fail(file.error().code);
-  const auto theirs = sockets_.files().lease(user_, file->get(), rest.size());
+  const auto theirs =
+      sockets_.files().lease(user_, rest.size(), [&] { return write_memory_file("verbena-mad", rest); });
   if (!theirs) return fail(theirs.error().code);
   const int fd = theirs->get();
   // Measures the message only: the time to write the file is not the user's fault.

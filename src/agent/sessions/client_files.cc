@@ -7,6 +7,7 @@
 #include <ctime>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <system_error>
 
 #include <pthread.h>
@@ -63,10 +64,6 @@ bool is_open_elsewhere(int file) {
   if (::fcntl(file, F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;
   ::fcntl(file, F_SETLEASE, F_UNLCK);
   return false;
-}
-
-size_t blocks_of(size_t bytes) {
-  return std::max<size_t>(1, (bytes + HeldFiles::kBlockBytes - 1) / HeldFiles::kBlockBytes);
 }
 
 }  // namespace
@@ -184,9 +181,10 @@ void ForeignCloser::close(uid_t user, UniqueFd fd, QuotaShare share) {
 
 std::shared_ptr<const UniqueFd> ForeignCloser::share(uid_t user, UniqueFd fd, QuotaShare share) {
   if (!fd) return nullptr;
-  const auto close_last = [this, user, share = std::move(share)](UniqueFd* last) {
+  const auto close_last = [self = std::weak_ptr(self_), user, share = std::move(share)](UniqueFd* last) {
     const std::unique_ptr<UniqueFd> owned(last);
-    close(user, std::move(*owned), share ? share : count(user));
+    const auto closer = self.lock();
+    if (closer) (*closer)->close(user, std::move(*owned), share ? share : (*closer)->count(user));
   };
   return {new UniqueFd(std::move(fd)), close_last};
 }
@@ -285,88 +283,74 @@ void ForeignCloser::forget_idle() {
 
 // Ignores SIGIO, which the kernel sends if a process opens a file during a lease.
 HeldFiles::HeldFiles(EventLoop& loop, ForeignCloser& closer, uid_t own, Quota::Size blocks)
-    : closer_(closer), own_(own), blocks_(blocks, own), next_look_(loop, [this] { begin_look(); }) {
+    : closer_(closer), blocks_(blocks, own), next_look_(loop, [this] { begin_looks(); }) {
   ::signal(SIGIO, SIG_IGN);
 }
 
-bool HeldFiles::allows(uid_t user, size_t bytes) {
-  if (blocks_.allows(user, blocks_of(bytes))) return true;
-  look(user);
-  return blocks_.allows(user, blocks_of(bytes));
+tl::unexpected<Error> HeldFiles::refuse(uid_t user) {
+  begin_look(user);  // for the next request
+  return fail(EDQUOT);
 }
 
-Result<UniqueFd> HeldFiles::lease(uid_t user, int file, size_t bytes, uint64_t session) {
+Result<UniqueFd> HeldFiles::hold(uid_t user, int file, size_t bytes, uint64_t session) {
   struct stat status {};
   if (::fstat(file, &status) != 0) return fail(errno);
   UniqueFd theirs = reopen_read_only(file);
-  if (!theirs) return fail(errno);
-  if (const auto known = files_.find(status.st_ino); known != files_.end()) {
-    ++known->second.leases;
-    return theirs;
-  }
-  if (!allows(user, bytes)) return fail(EDQUOT);
-  const size_t blocks = blocks_of(bytes);
   UniqueFd ours = reopen_read_only(file);
-  if (!ours) return fail(errno);
-  blocks_.take(user, blocks);
+  if (!theirs || !ours) return fail(errno);
+  const size_t blocks = blocks_of(bytes);
   files_.emplace(status.st_ino,
-                 Held{user, session, blocks, std::make_shared<const UniqueFd>(std::move(ours)), 1});
-  look_later();
+                 Held{user, session, blocks, std::make_shared<const UniqueFd>(std::move(ours))});
+  blocks_.take(user, blocks);
+  next_look_.arm(MonotonicClock::now() + kLookInterval);
   return theirs;
 }
 
-bool HeldFiles::holds(uint64_t session) {
-  for (auto file = files_.begin(); file != files_.end();) {
-    if (file->second.session != session) {
-      ++file;
-    } else if (is_open_elsewhere(file->second.file->get())) {
-      return true;
-    } else {
-      file = give_back(file);
-    }
-  }
+bool HeldFiles::holds(uint64_t session) const {
+  return std::ranges::any_of(files_, [&](const auto& file) { return file.second.session == session; });
+}
+
+bool HeldFiles::is_known(uid_t user, uint64_t session, TimePoint since) {
+  if (held_by(user) == 0 || (allows(user, kLargest) && !holds(session))) return true;
+  if (looks_[user].last >= since) return true;
+  begin_look(user);
   return false;
 }
 
-HeldFiles::Files::iterator HeldFiles::give_back(Files::iterator file) {
-  blocks_.give_back(file->second.user, file->second.blocks);
-  return files_.erase(file);
-}
-
-void HeldFiles::look(uid_t user) {
-  for (auto file = files_.begin(); file != files_.end();) {
-    const Held& held = file->second;
-    const bool stays = held.user != user || is_open_elsewhere(held.file->get());
-    file = stays ? std::next(file) : give_back(file);
-  }
-}
-
-void HeldFiles::begin_look() {
-  if (files_.empty()) return;
+void HeldFiles::begin_look(uid_t user) {
+  Looks& looks = looks_[user];
+  if (looks.is_under_way) return;
   const auto looked = std::make_shared<std::vector<Looked>>();
-  for (const auto& [inode, held] : files_) looked->push_back({inode, held.file, held.leases, false});
+  for (const auto& [inode, held] : files_) {
+    if (held.user == user) looked->push_back({inode, held.file, false});
+  }
+  if (looked->empty()) return;
   const auto work = [looked](int) {
     for (Looked& each : *looked) each.is_closed = !is_open_elsewhere(each.file->get());
   };
-  const auto then = [this, looked] {
-    end_look(*looked);
-    look_later();
-  };
-  if (!closer_.work_with(own_, looked->front().file->get(), work, then)) look_later();
+  looks.begun = MonotonicClock::now();
+  const auto then = [this, user, looked] { end_look(user, *looked); };
+  looks.is_under_way = closer_.work_with(user, looked->front().file->get(), work, then).has_value();
 }
 
-// A file that was leased again meanwhile is open again, and is looked at the next time.
-void HeldFiles::end_look(const std::vector<Looked>& looked) {
+void HeldFiles::end_look(uid_t user, const std::vector<Looked>& looked) {
+  Looks& looks = looks_[user];
+  looks.is_under_way = false;
+  looks.last = looks.begun;
   for (const Looked& each : looked) {
+    if (!each.is_closed) continue;
     const auto found = files_.find(each.inode);
-    if (!each.is_closed || found == files_.end()) continue;
-    const bool is_the_same = found->second.file == each.file && found->second.leases == each.leases;
-    if (is_the_same) give_back(found);
+    blocks_.give_back(user, found->second.blocks);
+    files_.erase(found);
   }
+  if (held_by(user) == 0) looks_.erase(user);
 }
 
 // The agent's own descriptor keeps the memory, too. So it is closed at most a second after all others.
-void HeldFiles::look_later() {
+void HeldFiles::begin_looks() {
+  std::set<uid_t> users;
+  for (const auto& [inode, held] : files_) users.insert(held.user);
+  for (const uid_t user : users) begin_look(user);
   if (!files_.empty()) next_look_.arm(MonotonicClock::now() + kLookInterval);
 }
 

@@ -79,8 +79,8 @@ class ForeignCloser {
   // The same for a descriptor that has not counted yet.
   void close(uid_t user, UniqueFd fd) { close(user, std::move(fd), count(user)); }
   // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. It is closed like
-  // close() after its last owner. It counts in `share` until then, or from then on if that is empty.
-  // REQUIRES: this object outlives the owners
+  // close() after its last owner, or at once if this object is gone by then. It counts in `share` until then,
+  // or from then on if that is empty.
   std::shared_ptr<const UniqueFd> share(uid_t user, UniqueFd fd, QuotaShare share = {});
   // Work with a file. Runs on the user's thread, and uses nothing of the agent's. Left undone if there is no
   // memory for it.
@@ -131,6 +131,7 @@ class ForeignCloser {
   const std::shared_ptr<Quota> files_;
   const std::shared_ptr<Closed> closed_;
   std::map<uid_t, Threads> users_;
+  const std::shared_ptr<ForeignCloser*> self_ = std::make_shared<ForeignCloser*>(this);  // for share()
 };
 
 // Owns a descriptor that a client has sent, of any kind. The destructor passes it to a ForeignCloser. Callers
@@ -188,8 +189,8 @@ inline UniqueFd reopen_read_only(int fd) {
 //
 // The kernel tells whether any process has a file open: it grants a write lease (fcntl(2), F_SETLEASE) only
 // on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create(). fcntl(2) takes
-// a lock that any reader of a long /proc/locks holds, so another thread asks once a second. Only requests of
-// a user who holds files ask at once, and about that user's files alone.
+// a lock that any reader of a long /proc/locks holds. So the thread of the files' user asks, once a second
+// and for requests that need to know (is_known()).
 //
 // For the agent's thread.
 class HeldFiles {
@@ -203,51 +204,69 @@ class HeldFiles {
     return Quota::Size::of(std::min(kBlocks.all, descriptors / 16));
   }
 
-  // The closer's thread of `own`, the agent's user, asks the kernel. REQUIRES: the loop and the closer
-  // outlive this object, and so do the closer's tasks
+  // REQUIRES: the loop and the closer outlive this object, and so do the closer's tasks
   HeldFiles(EventLoop& loop, ForeignCloser& closer, uid_t own, Quota::Size blocks = kBlocks);
 
-  // Returns whether the user's programs may hold `bytes` more. Looks for closed files first if necessary.
-  bool allows(uid_t user, size_t bytes);
-  // Returns a new, read-only descriptor of a memfd, for a client. The file counts as `bytes` for the user
-  // until no process has it open, and for about a second more. Further calls for the same file do not count
-  // it again. `session`: the session for holds(), or 0. Fails with EDQUOT if the user's programs hold too
-  // much.
-  Result<UniqueFd> lease(uid_t user, int file, size_t bytes, uint64_t session = 0);
-  // Returns whether any process has a file open for which lease() was called with this session.
-  bool holds(uint64_t session);
+  // Returns whether the user's programs may hold `bytes` more.
+  bool allows(uid_t user, size_t bytes) const { return blocks_.allows(user, blocks_of(bytes)); }
+  // Makes a memfd for a client, and returns a new, read-only descriptor of it. The file counts as `bytes` for
+  // the user until no process has it open, and for about a second more. `make` returns Result<UniqueFd>, a
+  // file that nobody has yet. `session`: the session for holds(), or 0. Fails with EDQUOT if the user's
+  // programs hold too much.
+  template <class Make>
+  Result<UniqueFd> lease(uid_t user, size_t bytes, const Make& make, uint64_t session = 0) {
+    if (!allows(user, bytes)) return refuse(user);
+    const auto made = make();
+    if (!made) return fail(made.error().code);
+    return hold(user, made->get(), bytes, session);
+  }
+  // Returns whether any process had a file open, at the last look, for which lease() was called with this
+  // session.
+  bool holds(uint64_t session) const;
+  // Returns whether a request that came at `since` need not wait for a look: if the user's programs may hold
+  // a large file more, and none of the session, or if they have been looked at since. Otherwise begins a
+  // look.
+  bool is_known(uid_t user, uint64_t session, TimePoint since);
   // Returns the number of blocks that count for the user.
   size_t held_by(uid_t user) const { return blocks_.of(user); }
-  // Has the thread look for files that no process has open. They count until its task has run.
-  void begin_look();
+  // Has the user's thread look for files that no process has open. They count until its task has run.
+  void begin_look(uid_t user);
 
  private:
+  static constexpr size_t kLargest = 9 << 20;  // bytes of the longest list
+
   struct Held {
     uid_t user;
     uint64_t session;
     size_t blocks;
     std::shared_ptr<const UniqueFd> file;
-    size_t leases;  // number of descriptors that lease() has returned
   };
-  // A file that the thread asks about, as it was then.
+  // A file that the thread asks about.
   struct Looked {
     ino_t inode;
     std::shared_ptr<const UniqueFd> file;
-    size_t leases;
     bool is_closed;
+  };
+  // The looks at a user's files.
+  struct Looks {
+    bool is_under_way = false;
+    TimePoint begun{};
+    TimePoint last{};  // when the last one began that has ended
   };
   using Files = std::map<ino_t, Held>;  // by inode number: all files are in one file system
 
-  Files::iterator give_back(Files::iterator file);
-  // Drops the files of the user that no process has open.
-  void look(uid_t user);
-  void end_look(const std::vector<Looked>& looked);
-  void look_later();
+  static size_t blocks_of(size_t bytes) {
+    return std::max<size_t>(1, (bytes + kBlockBytes - 1) / kBlockBytes);
+  }
+  tl::unexpected<Error> refuse(uid_t user);
+  Result<UniqueFd> hold(uid_t user, int file, size_t bytes, uint64_t session);
+  void end_look(uid_t user, const std::vector<Looked>& looked);
+  void begin_looks();
 
   ForeignCloser& closer_;
-  const uid_t own_;
   Quota blocks_;
   Files files_;
+  std::map<uid_t, Looks> looks_;  // of users who hold files
   DeadlineTimer next_look_;
 };
 

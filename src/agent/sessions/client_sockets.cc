@@ -88,8 +88,9 @@ void ClientSockets::take_closed() {
     if (!waiting_.empty()) wake_one_of_each_user();
     if (!done.task) continue;
     const auto in_turn = [&] {
-      loop_.in_turn_of(done.user, [task = done.task] {
+      loop_.in_turn_of(done.user, [this, user = done.user, task = done.task] {
         task();
+        wake_all_of(user);  // some may have waited for the task
         return false;
       });
     };
@@ -124,6 +125,13 @@ void ClientSockets::wake_one_of_each_user() {
     sockets.erase(sockets.begin());
     of_user = sockets.empty() ? waiting_.erase(of_user) : std::next(of_user);
   }
+}
+
+void ClientSockets::wake_all_of(uid_t user) {
+  const auto of_user = waiting_.find(user);
+  if (of_user == waiting_.end()) return;
+  for (const auto& [ticket, socket] : of_user->second) loop_.set_events(socket, EPOLLIN);
+  waiting_.erase(of_user);
 }
 
 uint64_t ClientSockets::await_room(uid_t user, int socket) {

@@ -66,7 +66,7 @@ class ClientSockets {
   void taken(uid_t user, size_t files, For what);
   // Registers a socket that must wait because allows() returned false. The event loop reads it again once
   // there may be room. Also registers a socket whose next message has a descriptor while closer() allows the
-  // user no more. Returns a ticket for cancel_wait(), never 0.
+  // user no more, or awaits a look of HeldFiles. Returns a ticket for cancel_wait(), never 0.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
   // Closes a socket. Its `unread` sent descriptors count until the client has received them or is gone.
@@ -90,6 +90,7 @@ class ClientSockets {
   };
   void take_closed();
   void wake_one_of_each_user();
+  void wake_all_of(uid_t user);
   void look_later();
   void look();
 

@@ -181,6 +181,17 @@ void Session::listen() {
   parts_.loop.set_events(socket_.get(), EPOLLIN | (socket_.is_read() ? 0u : uint32_t{EPOLLOUT}));
 }
 
+// A request that came at `since` and makes a file is refused only if the user's programs still hold others.
+bool Session::are_files_known(ConstBytes message, TimePoint since) const {
+  const uint16_t type = read_as<MessageHeader>(message).type;
+  const auto is = [&](MessageType one) { return type == static_cast<uint16_t>(one); };
+  if (is(MessageType::kGetConnectionTrace)) {
+    return parts_.connection_management.traces().readers().is_known(client_.uid, 0, since);
+  }
+  if (is(MessageType::kGetKeptTrace)) return parts_.sockets.files().is_known(client_.uid, 0, since);
+  return !is(MessageType::kGetCmIds) || parts_.sockets.files().is_known(client_.uid, client_.session, since);
+}
+
 // A program that starts at once with hundreds of its user's gets its answer a moment later. A program whose
 // user's programs receive nothing gets an error.
 bool Session::may_go_on(ConstBytes message, bool has_files) {
@@ -189,9 +200,10 @@ bool Session::may_go_on(ConstBytes message, bool has_files) {
   const bool takes_slot =
       read_as<MessageHeader>(message).type == static_cast<uint16_t>(MessageType::kTakeSlot);
   const bool may_take = !takes_slot || !parts_.slots.is_behind(client_.uid);
-  const bool has_room = may_answer && may_take && (!has_files || parts_.sockets.closer().allows(client_.uid));
   const TimePoint now = MonotonicClock::now();
   const TimePoint until = wait_ ? wait_->until : now + kPatience;
+  const bool may_bring = !has_files || parts_.sockets.closer().allows(client_.uid);
+  const bool has_room = may_answer && may_take && may_bring && are_files_known(message, until - kPatience);
   end_wait();
   if (has_room || now >= until) return true;
   const int socket = socket_.get();

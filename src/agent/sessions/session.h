@@ -142,6 +142,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   // Returns whether the next request may be handled. Otherwise starts to wait until its descriptors may be
   // received, those of its reply sent, or a slot leased (SlotLeases::is_behind()), for 5 seconds at most.
   bool may_go_on(ConstBytes message, bool has_files);
+  bool are_files_known(ConstBytes message, TimePoint since) const;
   void end_wait();
   // Does one step of the unfinished request, if there is one. Returns whether there was one. The next message
   // must wait until there is none.

@@ -25,11 +25,15 @@ class CmIdFile {
   // lists at once.
   Result<void> make(HeldFiles& files, const Lessee& client) {
     const size_t most = listing_.most() * sizeof(protocol::CmIdRecord);
-    if (!files.allows(client.uid, most)) return fail(EDQUOT);
-    auto made = make_private_file("verbena-cm-ids", 0);
-    if (!made) return fail(made.error().code);
-    file_ = std::move(*made);
-    auto leased = files.lease(client.uid, file_.get(), most, client.session);
+    const auto make = [&]() -> Result<UniqueFd> {
+      auto made = make_private_file("verbena-cm-ids", 0);
+      if (!made) return made;
+      file_ = std::move(*made);
+      UniqueFd copy(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+      if (!copy) return fail(errno);
+      return copy;
+    };
+    auto leased = files.lease(client.uid, most, make, client.session);
     if (!leased) return fail(leased.error().code);
     theirs_ = std::move(*leased);
     return {};
@@ -269,8 +273,12 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_kept_trace(
   message.slot = kept->slot;
   message.in_order = kept->in_order ? 1 : 0;
   store_text(message.program, kept->program);
-  // The program may keep the file open long after the trace is dropped here.
-  auto leased = files_.lease(client.uid, kept->file.get(), kept->bytes);
+  // A copy, because a process that has a file can make reads of it wait.
+  auto leased = files_.lease(client.uid, kept->bytes, [&]() -> Result<UniqueFd> {
+    auto copy = copy_rings(kept->file.get(), 0);
+    if (!copy) return fail(copy.error().code);
+    return std::move(copy->file);
+  });
   if (!leased) {
     const int error = leased.error().code;
     if (error == EDQUOT) return refuse(EMFILE, "programs of this user hold too many traces of the agent's");
@@ -285,11 +293,10 @@ RequestResult<protocol::KeptTraceReply> TraceRequests::get_connection_trace(
   const ConnectionTrace* const trace = connections_.find(request.from, seen_by(client));
   if (trace == nullptr) return refuse(ENOENT, "no more traces of connections");
   Reply<protocol::KeptTraceReply> reply;
-  auto leased = connections_.lease(*trace);
+  auto leased = connections_.lease(*trace, client.uid);
   if (!leased) {
     const int error = leased.error().code;
-    if (error == EDQUOT)
-      return refuse(EMFILE, "programs have too many traces of this user's connections open");
+    if (error == EDQUOT) return refuse(EMFILE, "programs of this user have too many traces open");
     return refuse(error, "the trace cannot be opened (is /proc mounted?)");
   }
   reply.last_fd = std::move(*leased);

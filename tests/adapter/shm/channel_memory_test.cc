@@ -126,7 +126,7 @@ TEST(HalfOfAChannel, IsInNoChild) {
   const auto theirs = map_half(made->second.get());
   ASSERT_TRUE(theirs);
   const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto is_mapped = [](const void* at) {
+  const auto is_mapped = [page_bytes](const void* at) {
     unsigned char resident;
     const auto page = reinterpret_cast<uintptr_t>(at) / page_bytes * page_bytes;
     return ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0;

@@ -83,15 +83,15 @@ TEST_F(ConnectionTraceShares, AUserFindsItsOwnWithoutOthers) {
 TEST_F(ConnectionTraceShares, AReaderHasACopyThatTheAgentDoesNotTouch) {
   auto one = trace(kUser);
   write(*one, 50);
-  const auto first = traces_.lease(*one);
+  const auto first = traces_.lease(*one, kUser);
   write(*one, 10);
-  const auto second = traces_.lease(*one);
+  const auto second = traces_.lease(*one, kUser);
   ASSERT_TRUE(first && second);
   EXPECT_EQ(trace::Reader(first->get(), 0).read().size(), 50u);
   trace::Reader reader(second->get(), 0);
   EXPECT_EQ(reader.read().size(), 60u);
   write(*one, 5);
-  const auto third = traces_.lease(*one);
+  const auto third = traces_.lease(*one, kUser);
   ASSERT_TRUE(third);
   reader.read_from(third->get());
   EXPECT_EQ(reader.read().size(), 5u) << "it goes on where it was";
@@ -105,7 +105,7 @@ TEST_F(ConnectionTraceShares, ReadersOfOneUsersTracesLeaveOthersTheirs) {
   do {
     const auto one = trace(kUser);
     write(*one, 1);
-    leased = traces_.lease(*one);
+    leased = traces_.lease(*one, kUser);
     if (leased) held.push_back(std::move(*leased));
   } while (leased && held.size() < kReaders.all);
   ASSERT_FALSE(leased);
@@ -113,18 +113,29 @@ TEST_F(ConnectionTraceShares, ReadersOfOneUsersTracesLeaveOthersTheirs) {
   EXPECT_LT(held.size(), kReaders.all - kReaders.reserve);
   const auto others = trace(kOther);
   write(*others, 1);
-  EXPECT_TRUE(traces_.lease(*others));
+  EXPECT_TRUE(traces_.lease(*others, kOther));
 }
 
 TEST_F(ConnectionTraceShares, AReaderCannotWriteItsCopy) {
   const auto one = trace(kUser);
   write(*one, 1);
-  const auto leased = traces_.lease(*one);
+  const auto leased = traces_.lease(*one, kUser);
   ASSERT_TRUE(leased);
   struct stat about {};
   ASSERT_EQ(::fstat(leased->get(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0600u) << "others could open it again for writing";
   EXPECT_TRUE(has_sealed_size(leased->get(), sizeof(protocol::TraceRings)));
+}
+
+// Else one user could keep root from reading all users' traces.
+TEST_F(ConnectionTraceShares, ACopyCountsForItsReader) {
+  const auto one = trace(kUser);
+  write(*one, 1);
+  std::vector<UniqueFd> taken;
+  while (auto copy = traces_.lease(*one, kUser)) taken.push_back(std::move(*copy));
+  EXPECT_FALSE(traces_.lease(*one, kUser));
+  EXPECT_TRUE(traces_.lease(*one, kOther));
+  EXPECT_TRUE(traces_.lease(*one, kOwn));
 }
 
 }  // namespace

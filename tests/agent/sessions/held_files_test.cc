@@ -31,23 +31,35 @@ class HeldFilesTest : public ::testing::Test {
   // Takes files of this size until the user gets no more.
   std::vector<UniqueFd> take_all(uid_t user, size_t bytes = kLarge) {
     std::vector<UniqueFd> taken;
-    while (auto file = files_.lease(user, file_in_memory().get(), bytes)) taken.push_back(std::move(*file));
+    while (auto file = lease(user, bytes)) taken.push_back(std::move(*file));
     return taken;
   }
 
-  // Looks for closed files as the timer does.
-  void look() {
-    files_.begin_look();
+  Result<UniqueFd> lease(uid_t user, size_t bytes, uint64_t session = 0) {
+    return files_.lease(
+        user, bytes, [] { return Result<UniqueFd>(file_in_memory()); }, session);
+  }
+  // Waits for a look that has begun.
+  void await_look() {
     pollfd looked{.fd = closer_.fd(), .events = POLLIN, .revents = 0};
-    ASSERT_EQ(::poll(&looked, 1, -1), 1);
-    for (const ForeignCloser::Done& done : closer_.take_closed()) {
-      if (done.task) done.task();
+    for (bool has_ended = false; !has_ended;) {
+      ASSERT_EQ(::poll(&looked, 1, -1), 1);
+      for (const ForeignCloser::Done& done : closer_.take_closed()) {
+        if (!done.task) continue;
+        done.task();
+        has_ended = true;
+      }
     }
+  }
+  // Looks for closed files as the timer does.
+  void look(uid_t user) {
+    files_.begin_look(user);
+    await_look();
   }
 
   // Returns the number of blocks that the user's programs hold. REQUIRES: somebody held some before
   size_t held_by(uid_t user) {
-    look();
+    look(user);
     return files_.held_by(user);
   }
 
@@ -57,7 +69,7 @@ class HeldFilesTest : public ::testing::Test {
 };
 
 TEST_F(HeldFilesTest, AFileCountsUntilNobodyHasItOpen) {
-  auto leased = files_.lease(kUser, file_in_memory().get(), kLarge);
+  auto leased = lease(kUser, kLarge);
   ASSERT_TRUE(leased);
   EXPECT_EQ(held_by(kUser), kLarge / HeldFiles::kBlockBytes);
   UniqueFd copy(::fcntl(leased->get(), F_DUPFD_CLOEXEC, 0));
@@ -72,7 +84,7 @@ TEST_F(HeldFilesTest, AFileCountsUntilNobodyHasItOpen) {
 }
 
 TEST_F(HeldFilesTest, CanBeReadOnly) {
-  const auto leased = files_.lease(kUser, file_in_memory().get(), 4096);
+  const auto leased = lease(kUser, 4096);
   ASSERT_TRUE(leased);
   EXPECT_LT(::write(leased->get(), "x", 1), 0);
   char byte = 1;
@@ -83,13 +95,15 @@ TEST_F(HeldFilesTest, AUserGetsAShareAndLeavesOthersTheirs) {
   auto taken = take_all(kUser);
   EXPECT_GT(taken.size(), 0u);
   EXPECT_LE(taken.size() * kLarge, size_t{20} << 20);
-  const auto refused = files_.lease(kUser, file_in_memory().get(), kLarge);
+  const auto refused = lease(kUser, kLarge);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, EDQUOT);
-  EXPECT_TRUE(files_.lease(kOther, file_in_memory().get(), 4096));
-  EXPECT_TRUE(files_.lease(kOwn, file_in_memory().get(), 4096));
+  EXPECT_TRUE(lease(kOther, 4096));
+  EXPECT_TRUE(lease(kOwn, 4096));
+  await_look();
   taken.pop_back();
-  EXPECT_TRUE(files_.lease(kUser, file_in_memory().get(), kLarge)) << "once it has closed one";
+  look(kUser);
+  EXPECT_TRUE(lease(kUser, kLarge)) << "once it has closed one";
 }
 
 TEST_F(HeldFilesTest, ManySmallFilesCount) {
@@ -97,22 +111,9 @@ TEST_F(HeldFilesTest, ManySmallFilesCount) {
   EXPECT_LE(taken.size(), HeldFiles::kBlocks.all);
 }
 
-TEST_F(HeldFilesTest, TheSameFileCountsOnce) {
-  const UniqueFd kept = file_in_memory();
-  std::vector<UniqueFd> leased;
-  for (int i = 0; i < 100; ++i) {
-    auto file = files_.lease(kUser, kept.get(), kLarge);
-    ASSERT_TRUE(file);
-    leased.push_back(std::move(*file));
-  }
-  EXPECT_EQ(held_by(kUser), kLarge / HeldFiles::kBlockBytes);
-  leased.clear();
-  EXPECT_EQ(held_by(kUser), 0u) << "the agent's own is not counted";
-}
-
 TEST_F(HeldFilesTest, AThreadFindsTheFilesThatNobodyHasOpen) {
-  auto first = files_.lease(kUser, file_in_memory().get(), 4096);
-  const auto second = files_.lease(kOther, file_in_memory().get(), 4096);
+  auto first = lease(kUser, 4096);
+  const auto second = lease(kOther, 4096);
   EXPECT_EQ(held_by(kUser), 1u);
   first->reset();
   EXPECT_EQ(files_.held_by(kUser), 1u) << "nobody has looked";
@@ -120,24 +121,45 @@ TEST_F(HeldFilesTest, AThreadFindsTheFilesThatNobodyHasOpen) {
   EXPECT_EQ(held_by(kOther), 1u);
 }
 
-TEST_F(HeldFilesTest, AFileThatIsLeasedAgainDuringALookCounts) {
-  const UniqueFd kept = file_in_memory();
-  auto leased = files_.lease(kUser, kept.get(), 4096);
-  leased->reset();
-  files_.begin_look();
-  leased = files_.lease(kUser, kept.get(), 4096);
-  ASSERT_TRUE(leased);
-  EXPECT_EQ(held_by(kUser), 1u);
-}
-
 TEST_F(HeldFilesTest, KnowsWhetherASessionHasOne) {
   EXPECT_FALSE(files_.holds(7));
-  auto leased = files_.lease(kUser, file_in_memory().get(), 4096, 7);
+  auto leased = lease(kUser, 4096, 7);
   ASSERT_TRUE(leased);
   EXPECT_TRUE(files_.holds(7));
   EXPECT_FALSE(files_.holds(8));
   leased->reset();
+  EXPECT_TRUE(files_.holds(7)) << "nobody has looked";
+  look(kUser);
   EXPECT_FALSE(files_.holds(7));
+}
+
+// A lease takes a lock that readers of /proc/locks can hold for long.
+TEST_F(HeldFilesTest, LooksOnTheUsersThreadBeforeARequestIsRefused) {
+  TimePoint now = MonotonicClock::now();
+  EXPECT_TRUE(files_.is_known(kUser, 7, now)) << "it holds nothing";
+  auto leased = lease(kUser, 4096, 7);
+  EXPECT_TRUE(files_.is_known(kUser, 8, now)) << "it may hold a large one more";
+  EXPECT_FALSE(files_.is_known(kUser, 7, now));
+  await_look();
+  EXPECT_TRUE(files_.is_known(kUser, 7, now));
+  EXPECT_TRUE(files_.holds(7));
+  leased->reset();
+  now = MonotonicClock::now();
+  EXPECT_FALSE(files_.is_known(kUser, 7, now)) << "the look before does not tell";
+  await_look();
+  EXPECT_TRUE(files_.is_known(kUser, 7, now));
+  EXPECT_FALSE(files_.holds(7));
+}
+
+TEST_F(HeldFilesTest, KnowsOfAUserWithoutRoomAfterALook) {
+  auto taken = take_all(kUser);
+  await_look();  // the refusal has begun it
+  const TimePoint now = MonotonicClock::now();
+  EXPECT_TRUE(files_.is_known(kOther, 0, now));
+  EXPECT_FALSE(files_.is_known(kUser, 0, now));
+  taken.pop_back();
+  await_look();
+  EXPECT_TRUE(files_.is_known(kUser, 0, now));
 }
 
 }  // namespace

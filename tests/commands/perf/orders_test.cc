@@ -99,6 +99,7 @@ TEST(PerfOrders, OfTooMuchAreRefused) {
   order["queue_pairs"] = 16384U;
   EXPECT_NO_THROW(parameters_of(order, own));
   order["duration_ms"] = order["margin_ms"] = 0U;
+  order["has_peak"] = true;
   order["iterations"] = 1000U;
   EXPECT_NO_THROW(parameters_of(order, own));
   order["iterations"] = 2000U;
