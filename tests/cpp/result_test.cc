@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 #include <verbena/result.hpp>
@@ -25,10 +27,15 @@ TEST(Error, OfACompletionNamesTheQueuePairAndTheRemedy) {
 }
 
 TEST(Error, ShowsWhereItCutsLongSubjects) {
-  EXPECT_EQ(error("open", ENODEV, std::string(95, 'x')).subject(), std::string(95, 'x'));
-  EXPECT_EQ(error("open", ENODEV, std::string(96, 'x')).subject(), std::string(92, 'x') + "\u2026");
-  const std::string accents = std::string(91, 'x') + "\u00e9 and more";  // of two bytes: the 92nd and 93rd
-  EXPECT_EQ(error("open", ENODEV, accents).subject(), std::string(91, 'x') + "\u2026");
+  const auto with_end = [](std::size_t count, std::string_view end) {
+    std::string text(count, 'x');
+    text += end;
+    return text;
+  };
+  EXPECT_EQ(error("open", ENODEV, with_end(95, "")).subject(), with_end(95, ""));
+  EXPECT_EQ(error("open", ENODEV, with_end(96, "")).subject(), with_end(92, "\u2026"));
+  const std::string accents = with_end(91, "\u00e9 and more");  // of two bytes: the 92nd and 93rd
+  EXPECT_EQ(error("open", ENODEV, accents).subject(), with_end(91, "\u2026"));
 }
 
 TEST(Error, TakesASubjectLaterUnlessItHasOne) {
