@@ -29,6 +29,7 @@ class LocalBell : public testing::Test {
   LocalBell() {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    accounts.clock = &clock;
     our_end.reset(ends[0]);
     other.reset(ends[1]);
   }
@@ -66,6 +67,7 @@ class LocalBell : public testing::Test {
 
   std::unique_ptr<OwnBoard> board = OwnBoard::make();
   Bell bell = *Bell::make();
+  FakeCallClock clock;
   CallAccounts accounts;
   UniqueFd our_end;
   UniqueFd other;
@@ -138,6 +140,17 @@ TEST_F(LocalBell, IsNotTakenFromAProcessOfAnotherUser) {
   EXPECT_EQ(line->state(), LocalLine::State::kLost);
 }
 
+// Each brings a file to close.
+TEST_F(LocalBell, IsNoSecondPresentationOfAnotherUser) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+  we_offer();
+  they_answer_from_another_user();
+  say({.type = kPresent}, -1, kAnotherUser);
+  EXPECT_TRUE(line->is_open());
+  say({.type = kPresent}, -1, kAnotherUser);
+  EXPECT_EQ(line->state(), LocalLine::State::kLost);
+}
+
 // Such a one can be filled, and keeps waiting who rings it.
 TEST_F(LocalBell, IsNoEventfd) {
   we_offer();
@@ -166,6 +179,7 @@ class SlowSocket : public LocalBell {
  protected:
   void SetUp() override {
     if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+    accounts.clock = &kCallClock;
     we_offer();
     they_answer_from_another_user();
     ASSERT_TRUE(line->is_open());
@@ -178,7 +192,6 @@ class ForeignRings : public LocalBell {
  protected:
   void SetUp() override {
     if (!may_be_anyone()) GTEST_SKIP() << "needs root";
-    accounts.clock = &clock;
     accounts.on_pause = &on_pause;
     we_offer();
     they_answer_from_another_user();
@@ -208,7 +221,6 @@ class ForeignRings : public LocalBell {
     return ::epoll_wait(poll_set.get(), &event, 1, 0) == 1;
   }
 
-  FakeCallClock clock;
   int pauses = 0;
   const std::function<void()> on_pause = [this] { ++pauses; };
   const UniqueFd poll_set{::epoll_create1(EPOLL_CLOEXEC)};
@@ -240,9 +252,12 @@ TEST_F(ForeignRings, AreNotReadBeyondTheirTimeIfNobodyAskedForThem) {
 }
 
 TEST_F(ForeignRings, AreNotTheOnlyMessagesThatTakeTime) {
-  const Said nothing{.type = kPresent};
+  const struct {
+    Said said{.type = kAskForGroup};
+    std::array<std::byte, 20> group{};  // no multicast address: nothing comes of it
+  } asked;
   int messages = 0;
-  while (messages < 1000 && is_read(&nothing, sizeof nothing)) ++messages;
+  while (messages < 1000 && is_read(&asked, sizeof asked)) ++messages;
   EXPECT_GT(messages, 400);
   EXPECT_LT(messages, 600);
 }

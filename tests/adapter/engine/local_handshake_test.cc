@@ -478,6 +478,9 @@ TEST_P(Handshake, AHalfComesOnceAndAfterAnOffer) {
 
 // A page of it that its owner has swapped out, and whose control group is full, would never come back.
 TEST_P(Handshake, WhatAnotherUserSharesIsLockedInMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers make mlock(2) do nothing";
+#endif
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   const size_t before = locked_bytes();
   const auto other = meet_another_user();
