@@ -17,9 +17,9 @@
 
 namespace verbena::agent {
 
-// Keeps users who have a file from making others' reads of it wait: a pinned page (pin_first_page()), and a
-// mapping of all pages. For the mapping, the kernel does not migrate them for a user (move_pages(2)): another
-// process has them mapped, too.
+// Keeps users who have a file from making others' reads of it wait, by a pinned page (pin_first_page()) and a
+// mapping of all pages. A user can have the kernel migrate a page (move_pages(2)) only if no other process
+// has mapped it.
 class SharedTable {
  public:
   SharedTable() = default;

@@ -134,6 +134,10 @@ struct Parameters {
   bool is_burst_latency() const { return test.measure == Measure::kBurstLatency; }
   bool is_endless() const { return extent == Extent::kForever; }
   bool is_timed() const { return duration.count() != 0; }
+  // Whether perftest shows the depth of this end's send queue, and that of its receive queue.
+  bool shows_send_depth() const { return is_client() || shows_both_depths(); }
+  bool shows_receive_depth() const { return is(Verb::kSend) && (!is_client() || shows_both_depths()); }
+  bool shows_both_depths() const { return is_bidirectional || (raw && is_latency()); }
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
   bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }

@@ -54,11 +54,10 @@ void PerftestFile::begin(const Device& device, std::uint32_t mtu, std::uint32_t 
   all["Using_SRQ"] = on_off(p.uses_srq);
   all["PCIe_relax_order"] = "OFF";
   all["ibv_wr_API"] = "OFF";
-  const bool does_both = p.is_bidirectional || (p.raw && p.is_latency());
-  if (p.is_client() || does_both) all["TX_depth"] = p.send_depth;
+  if (p.shows_send_depth()) all["TX_depth"] = p.send_depth;
   if (p.list_length > 1) all["Post_List"] = p.list_length;
   if (p.receive_list_length > 1) all["Recv_Post_List"] = p.receive_list_length;
-  if (p.is(Verb::kSend) && (!p.is_client() || does_both)) all["RX_depth"] = p.receive_depth;
+  if (p.shows_receive_depth()) all["RX_depth"] = p.receive_depth;
   if (!p.is_latency()) all["CQ_Moderation"] = p.moderation;
   all["Mtu"] = mtu;
   all["Link_type"] = name_of_link(device.port);
@@ -71,8 +70,8 @@ void PerftestFile::begin(const Device& device, std::uint32_t mtu, std::uint32_t 
   all["rdma_cm_QPs"] = on_off(p.uses_cm);
   all["Data_ex_method"] = p.exchanges_by_cm ? "rdma_cm" : "Ethernet";
   if (p.type_of_service) all["TOS"] = *p.type_of_service;
-  write(nlohmann::ordered_json::object(),
-        std::nullopt);  // reports a file that cannot be written before the test
+  // A file that cannot be written is reported before the test.
+  write(nlohmann::ordered_json::object(), std::nullopt);
 }
 
 void PerftestFile::write(const LatencyFigures& figures, std::optional<double> busy) const {

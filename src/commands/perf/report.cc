@@ -66,12 +66,10 @@ void Report::settings(const Device& device, std::uint32_t mtu, std::uint32_t inl
               name_of_transport(device.context));
   std::printf(" Connection type : %s\t\tUsing SRQ      : %s\n", name_of(p.transport), on_off(p.uses_srq));
   std::printf(" PCIe relax order: OFF\n ibv_wr* API     : OFF\n");
-  const bool does_both = p.is_bidirectional || (p.raw && p.is_latency());
-  if (p.is_client() || does_both) std::printf(" TX depth        : %u\n", p.send_depth);
+  if (p.shows_send_depth()) std::printf(" TX depth        : %u\n", p.send_depth);
   if (p.list_length > 1) std::printf(" Post List       : %u\n", p.list_length);
   if (p.receive_list_length > 1) std::printf(" Recv Post List  : %u\n", p.receive_list_length);
-  if (p.is(Verb::kSend) && (!p.is_client() || does_both))
-    std::printf(" RX depth        : %u\n", p.receive_depth);
+  if (p.shows_receive_depth()) std::printf(" RX depth        : %u\n", p.receive_depth);
   if (!p.is_latency()) std::printf(" CQ Moderation   : %u\n", p.moderation);
   std::printf(" Mtu             : %u[B]\n Link type       : %s\n", mtu, name_of_link(device.port));
   std::printf(" GID index       : %u\n", device.gid.gid_index);

@@ -140,8 +140,8 @@ TEST_F(LocalBell, IsNotTakenFromAProcessOfAnotherUser) {
   EXPECT_EQ(line->state(), LocalLine::State::kLost);
 }
 
-// Each brings a file to close.
-TEST_F(LocalBell, IsNoSecondPresentationOfAnotherUser) {
+// Each may bring a file, which must be closed.
+TEST_F(LocalBell, EndsWithASecondPresentationOfAnotherUser) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   we_offer();
   they_answer_from_another_user();
