@@ -61,7 +61,8 @@ class srq : public object<ibv_srq> {
 
   // Posts receives as a chain. If one fails, those before error::position() were posted.
   template <class... Requests>
-  requires(...&& detail::is_recv<Requests>) result<void> post(Requests... requests)
+  requires(sizeof...(Requests) != 0 &&
+           (... && detail::is_recv<Requests>)) result<void> post(const Requests&... requests)
   const { return detail::post<ibv_recv_wr, detail::post_srq_recv>(get(), requests...); }
   // Posts receives of one kind as chains of at most 16, as qp::post_all() does.
   template <class Request>
@@ -172,11 +173,12 @@ class qp : public object<ibv_qp> {
   // Posts requests as a chain, which rings the adapter's doorbell once: sends, or receives. If one fails,
   // those before error::position() were posted. ENOMEM: the queue is full.
   template <class... Requests>
-  requires(...&& detail::is_send<Requests>) result<void> post(Requests... requests)
+  requires(sizeof...(Requests) != 0 &&
+           (... && detail::is_send<Requests>)) result<void> post(const Requests&... requests)
   const { return detail::post<ibv_send_wr, detail::post_send>(get(), requests...); }
   template <class... Requests>
   requires(sizeof...(Requests) != 0 &&
-           (... && detail::is_recv<Requests>)) result<void> post(Requests... requests)
+           (... && detail::is_recv<Requests>)) result<void> post(const Requests&... requests)
   const { return detail::post<ibv_recv_wr, detail::post_recv>(get(), requests...); }
   // Posts sends or receives of one kind as a chain: as many as the program likes, with one doorbell for each
   // 16 of them.

@@ -109,6 +109,18 @@ struct invalidate {
 
 }  // namespace operation
 
+namespace detail {
+
+template <std::size_t N>
+void copy(const std::array<ibv_sge, N>& from, ibv_sge* to) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (..., (to[I].addr = from[I].addr, to[I].length = from[I].length, to[I].lkey = from[I].lkey));
+  }
+  (std::make_index_sequence<N>());
+}
+
+}  // namespace detail
+
 // A request for a send queue, with `Pieces` parts of local memory: a value of some words. Nothing happens
 // before it is posted. Its methods return the changed request.
 template <class Operation, std::size_t Pieces>
@@ -153,11 +165,15 @@ class send_request {
     return changed;
   }
 
-  // Writes the request as the C structure, which refers to this object. `next`: the request after it.
-  void fill(ibv_send_wr& to, ibv_send_wr* next) {
+  static constexpr std::size_t kPieces = Pieces;
+  // Writes the request as the C structure. `next`: the request after it; `pieces`: room for kPieces. Copies
+  // member by member, so that compilers build a request where the adapter reads it. A copy of a whole object
+  // waits until members that have just been written are in the cache (about 5 ns).
+  void fill(ibv_send_wr& to, ibv_send_wr* next, ibv_sge* pieces) const {
+    detail::copy(pieces_, pieces);
     to.wr_id = id_;
     to.next = next;
-    to.sg_list = pieces_.data();
+    to.sg_list = pieces;
     to.num_sge = static_cast<int>(Pieces);
     to.opcode = opcode_;
     to.send_flags = flags_;
@@ -263,9 +279,11 @@ class recv_request {
     changed.id_ = id;
     return changed;
   }
+  static constexpr std::size_t kPieces = Pieces;
   // As send_request::fill().
-  void fill(ibv_recv_wr& to, ibv_recv_wr* next) {
-    to = {id_, next, pieces_.data(), static_cast<int>(Pieces)};
+  void fill(ibv_recv_wr& to, ibv_recv_wr* next, ibv_sge* pieces) const {
+    detail::copy(pieces_, pieces);
+    to = {id_, next, pieces, static_cast<int>(Pieces)};
   }
 
  private:
@@ -292,6 +310,12 @@ inline constexpr bool is_recv = false;
 template <std::size_t Pieces>
 inline constexpr bool is_recv<recv_request<Pieces>> = true;
 
+// Makes the error of a chain whose request at `position` was refused: apart from the calls that succeed.
+[[gnu::cold, gnu::noinline]] inline result<void> refused(int code, std::size_t position) {
+  const char* const hint = code == ENOMEM ? "the queue is full: take completions first" : nullptr;
+  return error("post a work request", code, {}, hint).at(position);
+}
+
 // Posts a chain, whose C structures lie one after the other.
 template <auto Post, class Queue, class Wr>
 result<void> post_chain(Queue* queue, Wr* first) {
@@ -299,17 +323,23 @@ result<void> post_chain(Queue* queue, Wr* first) {
   const int code = Post(queue, first, &bad);
   if (code == 0) [[likely]]
     return {};
-  const char* const hint = code == ENOMEM ? "the queue is full: take completions first" : nullptr;
-  const auto position = bad != nullptr ? static_cast<std::size_t>(bad - first) : 0;
-  return error("post a work request", code, {}, hint).at(position);
+  return refused(code, bad != nullptr ? static_cast<std::size_t>(bad - first) : 0);
 }
 
-// Posts the requests as a chain to a queue: a queue pair or a shared receive queue.
+// Posts the requests as a chain to a queue: a queue pair or a shared receive queue. Always inlined, which
+// makes the requests' objects disappear.
 template <class Wr, auto Post, class Queue, class... Requests>
-result<void> post(Queue* queue, Requests&... requests) {
+[[gnu::always_inline]] inline result<void> post(Queue* queue, const Requests&... requests) {
   std::array<Wr, sizeof...(Requests)> chain;
-  std::size_t i = 0;
-  (..., (requests.fill(chain[i], i + 1 < chain.size() ? &chain[i + 1] : nullptr), ++i));
+  std::array<ibv_sge, (std::size_t{0} + ... + Requests::kPieces)> pieces;
+  std::size_t filled = 0;
+  std::size_t piece = 0;
+  const auto add = [&]<class Request>(const Request& request) {
+    Wr* const next = filled + 1 < chain.size() ? &chain[filled + 1] : nullptr;
+    request.fill(chain[filled++], next, pieces.data() + piece);
+    piece += Request::kPieces;
+  };
+  (..., add(requests));
   return post_chain<Post>(queue, chain.data());
 }
 
@@ -318,10 +348,13 @@ template <class Wr, auto Post, class Queue, class Request>
 result<void> post_all(Queue* queue, std::span<Request> requests) {
   constexpr std::size_t kChain = 16;
   std::array<Wr, kChain> chain;
+  std::array<ibv_sge, kChain * Request::kPieces> pieces;
   for (std::size_t done = 0; done < requests.size();) {
     const std::size_t count = std::min(kChain, requests.size() - done);
-    for (std::size_t i = 0; i < count; ++i)
-      requests[done + i].fill(chain[i], i + 1 < count ? &chain[i + 1] : nullptr);
+    for (std::size_t i = 0; i < count; ++i) {
+      requests[done + i].fill(chain[i], i + 1 < count ? &chain[i + 1] : nullptr,
+                              pieces.data() + i * Request::kPieces);
+    }
     if (auto posted = post_chain<Post>(queue, chain.data()); !posted) {
       const error& reason = posted.error();
       return reason.at(done + reason.position());

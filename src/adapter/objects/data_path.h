@@ -46,11 +46,7 @@ inline Posted fill_receives(queues::RecvQueue& ring, uint32_t max_sge, ibv_recv_
     }
     wqe->wr_id = wr->wr_id;
     wqe->num_sge = static_cast<uint32_t>(wr->num_sge);
-    if (wr->num_sge == 1) [[likely]] {  // avoids the call of copy_n()
-      *wqe->sge_space() = *wr->sg_list;
-    } else {
-      std::copy_n(wr->sg_list, wr->num_sge, wqe->sge_space());
-    }
+    queues::copy_list({wr->sg_list, wqe->num_sge}, wqe->sge_space());
   }
   return posted;
 }

@@ -369,7 +369,7 @@ void set_sge_list(ibv_qp_ex* abi, size_t count, const ibv_sge* list) {
   if (count > max_sge) return fail(qp, kTooMuch, "num_sge {} exceeds max_send_sge {}", count, max_sge);
   if (!accept_data(qp, transport::total_length({list, count}))) return;
   qp.batch.wqe->num_sge = static_cast<uint16_t>(count);
-  std::copy_n(list, count, qp.batch.wqe->sge_space());
+  queues::copy_list({list, count}, qp.batch.wqe->sge_space());
 }
 
 void set_inline_data_list(ibv_qp_ex* abi, size_t count, const ibv_data_buf* list) {
@@ -489,11 +489,7 @@ int fill(SendWqe& wqe, const ibv_send_wr& wr, const Qp& qp) {
     return error;
   }
   if (wqe.is_inline()) return fill_inline(wqe, list);
-  if (list.size() == 1) [[likely]] {  // avoids the call of copy()
-    *wqe.sge_space() = list[0];
-  } else {
-    std::copy(list.begin(), list.end(), wqe.sge_space());
-  }
+  queues::copy_list(list, wqe.sge_space());
   return 0;
 }
 

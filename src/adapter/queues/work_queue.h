@@ -100,6 +100,23 @@ struct RecvWqe {
 };
 static_assert(sizeof(RecvWqe) % alignof(ibv_sge) == 0);
 
+// Copies an entry of a program's gather or scatter list, member by member. Programs write it just before they
+// post it, and a processor forwards the data of one store only: a load of the whole entry would wait until
+// all of them have reached the cache. A WRITE of eight bytes took 9 ns longer for that.
+inline void copy_entry(const ibv_sge& from, ibv_sge& to) {
+  uint64_t address = from.addr;
+  uint32_t length = from.length;
+  uint32_t lkey = from.lkey;
+  asm("" : "+r"(address), "+r"(length), "+r"(lkey));  // compilers would join the loads
+  to = {address, length, lkey};
+}
+
+inline void copy_list(std::span<const ibv_sge> list, ibv_sge* to) {
+  if (list.size() == 1) [[likely]]
+    return copy_entry(list[0], *to);  // the loop takes 7 ns more
+  for (const ibv_sge& each : list) copy_entry(each, *to++);
+}
+
 // A ring of work requests of equal size. There is one producer at a time (posting threads hold a lock), and
 // one consumer at a time (the shard). Indexes count up and wrap at 2^32. The consumer may read all requests
 // from consumed() to posted().
