@@ -80,17 +80,19 @@ TEST(TraceLine, OfATimeThatNoCalendarHasIsWritten) {
 }
 
 TEST(TraceList, SaysWhoseTracesThereAre) {
-  EXPECT_THAT(traces_as_text({}, kNow), StartsWith("No program"));
+  EXPECT_THAT(TraceList().as_text(kNow), StartsWith("No program"));
   std::vector<control::TraceSource> sources(3);
   sources[0].pid = sources[1].pid = 4711;
   sources[0].program = "ib_write_bw";
   sources[2].pid = 4712;
   sources[2].program = "\"\xff";
   sources[2].end = control::TraceSource::End{.process = 1, .time = kNow - std::chrono::seconds(5)};
-  const std::string text = traces_as_text(sources, kNow);
+  TraceList list;
+  for (const control::TraceSource& source : sources) list.add(source);
+  const std::string text = list.as_text(kNow);
   EXPECT_THAT(text, testing::HasSubstr("4711  ib_write_bw"));
   EXPECT_THAT(text, testing::HasSubstr("ended 5 s ago"));
-  const std::string lines = traces_as_json(sources, kNow);
+  const std::string lines = list.as_json(kNow);
   EXPECT_EQ(std::ranges::count(lines, '\n'), 2) << "two slots of one process are one";
   EXPECT_EQ(nlohmann::json::parse(lines.substr(0, lines.find('\n')))["runs"], true);
 }

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
-#include <sys/mman.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "agent/slots/slot_table.h"
 #include "agent/slots/wire.h"
@@ -37,7 +37,6 @@ using verbena::protocol::StatusPage;
 // While an input is set, reads of files return status pages; otherwise real files are read.
 Choices* at_hand = nullptr;
 uint32_t slot_at_hand = 0;
-alignas(4096) char nothing[4096];
 size_t max_read = 0;
 
 constexpr size_t kQpsOffset = offsetof(StatusPage, qps);
@@ -65,9 +64,7 @@ void write_qps(Choices& choices, char* to, size_t bytes, size_t offset) {
 
 extern "C" {
 ssize_t __real_pread(int fd, void* to, size_t bytes, off_t offset);
-void* __real_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset);
-int __real_munmap(void* at, size_t bytes);
-int __real_mincore(void* at, size_t bytes, unsigned char* pages);
+off_t __real_lseek(int fd, off_t offset, int whence);
 
 ssize_t __wrap_pread(int fd, void* to, size_t bytes, off_t at) {
   if (at_hand == nullptr) return __real_pread(fd, to, bytes, at);
@@ -89,25 +86,21 @@ ssize_t __wrap_pread(int fd, void* to, size_t bytes, off_t at) {
   return static_cast<ssize_t>(bytes);
 }
 
-void* __wrap_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
-  if (at_hand == nullptr || fd < 0) return __real_mmap(at, bytes, protection, flags, fd, offset);
-  if (at_hand->below(16) != 0) return nothing;
-  errno = ENODEV;
-  return MAP_FAILED;
-}
-int __wrap_munmap(void* at, size_t bytes) {
-  return at == nothing ? 0 : __real_munmap(at, bytes);
-}
-int __wrap_mincore(void* at, size_t bytes, unsigned char* pages) {
-  if (at != nothing) return __real_mincore(at, bytes, pages);
-  const size_t count = (bytes + 4095) / 4096;
-  std::memset(pages, 0, count);
-  if (at_hand->below(16) == 0) return -1;
-  for (uint32_t runs = at_hand->below(5); runs > 0; --runs) {
-    const size_t first = at_hand->number<uint16_t>() % count;
-    std::memset(pages + first, 1, std::min<size_t>(count - first, at_hand->below(12)));
+// The next data or hole, a failure, or nonsense.
+off_t __wrap_lseek(int fd, off_t offset, int whence) {
+  if (at_hand == nullptr) return __real_lseek(fd, offset, whence);
+  switch (at_hand->below(8)) {
+    case 0:
+      errno = ENXIO;
+      return -1;
+    case 1:
+      errno = EINVAL;
+      return -1;
+    case 2:
+      return static_cast<off_t>(at_hand->number<uint32_t>());
+    default:
+      return offset + static_cast<off_t>(at_hand->number<uint16_t>()) * 64;
   }
-  return 0;
 }
 }
 

@@ -19,7 +19,7 @@ MAX_EXPOSED = 30  # tenths
 # System calls that the agent needs: sockets with descriptors and credentials, netlink, memfds and their seals, pidfds, timers,
 # its directory, and takeover by another agent.
 NEEDED = """
-    accept4 access arch_prctl bind brk chmod clock_gettime clone clone3 close connect epoll_create1 epoll_ctl epoll_wait
+    accept4 access arch_prctl bind brk cachestat chmod clock_gettime clone clone3 close connect epoll_create1 epoll_ctl epoll_wait
     eventfd2 execve exit_group fallocate fchmod fcntl flock fstat ftruncate futex getdents64 geteuid getpid getrandom
     getsockname getsockopt getuid inotify_init1 ioctl kill listen lseek memfd_create mkdir mmap mprotect munmap
     newfstatat open openat pidfd_open pipe2 poll prctl pread64 prlimit64 pwrite64 read readlink recvfrom recvmmsg

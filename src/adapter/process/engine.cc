@@ -187,7 +187,8 @@ struct Process {
 
   static void at_exit() {
     Process* process = current_.made();
-    if (process == nullptr || !process->pointers_lock.try_lock_for(kPatience)) return;
+    if (process == nullptr || process->id != ::getpid()) return;  // a child for which no fork handler ran
+    if (!process->pointers_lock.try_lock_for(kPatience)) return;
     const std::shared_ptr<Engine> running = process->running_engine.lock();
     process->pointers_lock.unlock();
     if (running != nullptr) running->for_each([](RunningShard& each) { each.shard().flush_at_exit(); });

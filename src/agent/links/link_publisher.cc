@@ -5,7 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "adapter/net/udp/multicast_socket.h"
@@ -15,24 +14,6 @@
 #include "base/text.h"
 
 namespace verbena::agent {
-
-SharedTable::SharedTable(int file) {
-  auto pin = pin_first_page(file);
-  if (!pin) log_error("users can make reads of the link table wait: errno {}", pin.error().code);
-  pin_ = std::move(pin).value_or(UniqueFd());
-  bytes_ = sealed_size(file).value_or(0);
-  void* const pages = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
-  if (pages == MAP_FAILED) {
-    log_error("the link table cannot be mapped: errno {}", errno);
-    return;
-  }
-  pages_ = pages;
-  ::mlock(pages_, bytes_);  // where it is refused, only a lack of memory unmaps a page
-}
-
-SharedTable::~SharedTable() {
-  if (pages_ != nullptr) ::munmap(pages_, bytes_);
-}
 
 void LinkPublisher::begin() {
   begun_ = true;
@@ -51,7 +32,9 @@ void LinkPublisher::publish() {
   }
   if (closer_ != nullptr) closer_->close(::geteuid(), std::move(file_));
   file_ = std::move(*file);
-  former_guard_ = std::exchange(guard_, SharedTable(file_.get()));
+  auto pin = pin_first_page(file_.get());
+  if (!pin) log_error("users can make reads of the link table wait: errno {}", pin.error().code);
+  former_pin_ = std::exchange(pin_, std::move(pin).value_or(UniqueFd()));
   if (table_.has_automatic_loopback()) loopback_viewers_ = sessions_;
   const auto before = std::exchange(shown_, links());
   agent_.links_changed(before);

@@ -17,28 +17,6 @@
 
 namespace verbena::agent {
 
-// Keeps users who have a file from making others' reads of it wait, by a pinned page (pin_first_page()) and a
-// mapping of all pages. A user can have the kernel migrate a page (move_pages(2)) only if no other process
-// has mapped it.
-class SharedTable {
- public:
-  SharedTable() = default;
-  explicit SharedTable(int file);
-  SharedTable(SharedTable&& other) noexcept { *this = std::move(other); }
-  SharedTable& operator=(SharedTable&& other) noexcept {
-    std::swap(pin_, other.pin_);
-    std::swap(pages_, other.pages_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~SharedTable();
-
- private:
-  UniqueFd pin_;
-  void* pages_ = nullptr;
-  size_t bytes_ = 0;
-};
-
 // Publishes the link table: writes each new state to a file that clients read, and calls
 // AgentHost::links_changed(). Also records which sessions may have seen loopback's automatic link. That link
 // must stay until they end.
@@ -79,8 +57,10 @@ class LinkPublisher {
   bool published_ = false;  // the latest attempt to write the file has succeeded
   std::vector<control::Link> shown_;
   UniqueFd file_;
-  SharedTable guard_;
-  SharedTable former_guard_;  // some may still read the former file
+  // All users have the file, and none may make others' reads wait (pin_first_page()). It is not mapped: all
+  // who have it can crowd the lock that munmap(2) takes.
+  UniqueFd pin_;
+  UniqueFd former_pin_;  // some may still read the former file
   std::set<uint64_t> sessions_;
   std::set<uint64_t> loopback_viewers_;  // sessions that have seen loopback's automatic link
 };

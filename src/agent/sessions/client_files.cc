@@ -307,6 +307,7 @@ Result<UniqueFd> HeldFiles::hold(uid_t user, int file, size_t bytes, uint64_t se
 }
 
 bool HeldFiles::holds(uint64_t session) const {
+  if (session == 0) return false;
   return std::ranges::any_of(files_, [&](const auto& file) { return file.second.session == session; });
 }
 
@@ -340,6 +341,7 @@ void HeldFiles::end_look(uid_t user, const std::vector<Looked>& looked) {
   for (const Looked& each : looked) {
     if (!each.is_closed) continue;
     const auto found = files_.find(each.inode);
+    if (found == files_.end()) continue;  // an earlier look, which was left for lack of memory, has found it
     blocks_.give_back(user, found->second.blocks);
     files_.erase(found);
   }

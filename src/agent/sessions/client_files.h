@@ -195,13 +195,16 @@ inline UniqueFd reopen_read_only(int fd) {
 // For the agent's thread.
 class HeldFiles {
  public:
-  // Memory counts in blocks. All users together may hold 32 MiB.
+  // Memory counts in blocks. All users together may hold 32 MiB. The reserve is one list of the longest kind:
+  // its length depends on other users.
   static constexpr size_t kBlockBytes = 64 << 10;
-  static constexpr Quota::Size kBlocks = Quota::Size::of(512);
+  static constexpr size_t kLargest = 9 << 20;  // bytes of the longest list
+  static constexpr Quota::Size kBlocks{.all = 512, .reserve = kLargest / kBlockBytes};
   // Returns the quota of blocks for an agent that may open `descriptors` descriptors. Each file takes a
   // descriptor and counts as one block at least.
   static constexpr Quota::Size room_with(size_t descriptors) {
-    return Quota::Size::of(std::min(kBlocks.all, descriptors / 16));
+    const size_t all = std::min(kBlocks.all, descriptors / 16);
+    return {.all = all, .reserve = std::min(kBlocks.reserve, all / 2)};
   }
 
   // REQUIRES: the loop and the closer outlive this object, and so do the closer's tasks
@@ -221,7 +224,7 @@ class HeldFiles {
     return hold(user, made->get(), bytes, session);
   }
   // Returns whether any process had a file open, at the last look, for which lease() was called with this
-  // session.
+  // session. False for session 0.
   bool holds(uint64_t session) const;
   // Returns whether a request that came at `since` need not wait for a look: if the user's programs may hold
   // a large file more, and none of the session, or if they have been looked at since. Otherwise begins a
@@ -233,8 +236,6 @@ class HeldFiles {
   void begin_look(uid_t user);
 
  private:
-  static constexpr size_t kLargest = 9 << 20;  // bytes of the longest list
-
   struct Held {
     uid_t user;
     uint64_t session;

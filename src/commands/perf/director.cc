@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/text.h"
+#include "commands/perf/device.h"
 #include "commands/perf/hangup_watch.h"
 #include "commands/perf/orders.h"
 
@@ -17,7 +19,7 @@ nlohmann::json answer(Channel& channel) {
   nlohmann::json read = read_object(channel);
   if (read.contains("error"))
     throw std::runtime_error(
-        verbena::format("the server refuses the test: {}", read["error"].get<std::string>()));
+        verbena::format("the server refuses the test: {}", printable(read["error"].get<std::string>())));
   return read;
 }
 
@@ -30,6 +32,13 @@ Director::Director(std::unique_ptr<Channel> channel, const char* option) : chann
         "{}: the server is no verbena perf, and perftest's programs run one test only", option));
   }
   peer_ = read_object(*channel_);
+}
+
+std::uint32_t Director::peer_mtu() const {
+  const auto mtu = peer_.at("mtu").get<std::uint32_t>();
+  if (mtu < bytes_of(IBV_MTU_256) || mtu > bytes_of(IBV_MTU_4096))
+    throw std::runtime_error(verbena::format("the server's MTU is said to be {} bytes", mtu));
+  return mtu;
 }
 
 Director::Both Director::run(const Parameters& parameters) {

@@ -19,6 +19,8 @@ class Director {
 
   // The server's description of itself (describe_end()).
   const nlohmann::json& peer() const { return peer_; }
+  // The MTU of the server's port, 256 to 4096 bytes. Throws std::exception if the server names another one.
+  std::uint32_t peer_mtu() const;
 
   // Runs a test at both ends. Both reports have the form of --json. Throws std::exception if it cannot be
   // done.

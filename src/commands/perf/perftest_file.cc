@@ -2,12 +2,11 @@
 #include "commands/perf/perftest_file.h"
 
 #include <cmath>
-#include <fstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
-#include "base/format.h"
+#include "commands/perf/output_file.h"
 
 namespace verbena::perf {
 namespace {
@@ -103,10 +102,8 @@ void PerftestFile::write(const BandwidthFigures& figures, std::optional<double> 
 void PerftestFile::write(nlohmann::ordered_json results, std::optional<double> busy) const {
   if (busy) results["CPU_util"] = rounded(*busy);
   const nlohmann::ordered_json whole = {{"test_info", information_}, {"results", std::move(results)}};
-  std::ofstream file(parameters_.json_file);
-  file << whole.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-  if (!file.flush())
-    throw std::runtime_error(verbena::format("--out_json_file: cannot write '{}'", parameters_.json_file));
+  write_file("--out_json_file", parameters_.json_file,
+             whole.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace verbena::perf

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <set>
 #include <stdexcept>
 
 #include <unistd.h>
 
 #include "base/format.h"
+#include "commands/perf/output_file.h"
 #include "commands/perf/svg_chart.h"
 #include "commands/perf/text_chart.h"
 
@@ -139,10 +139,7 @@ void plot(const ordered_json& report, const Parameters& parameters) {
       std::fputs(text_chart(each, ::isatty(STDOUT_FILENO) != 0).c_str(), stdout);
     return;
   }
-  std::ofstream file(parameters.plot_file);
-  file << svg_file(charts);
-  if (!file.flush())
-    throw std::runtime_error(verbena::format("--plot: cannot write '{}'", parameters.plot_file));
+  write_file("--plot", parameters.plot_file, svg_file(charts));
 }
 
 }  // namespace verbena::perf

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -23,6 +22,7 @@
 #include "commands/perf/json_report.h"
 #include "commands/perf/local_server.h"
 #include "commands/perf/machine.h"
+#include "commands/perf/output_file.h"
 #include "commands/perf/suite_page.h"
 #include "commands/perf/suite_plan.h"
 #include "commands/perf/suite_server.h"
@@ -167,12 +167,10 @@ std::string date_now() {
 // A reader never sees half a page: it is renamed when it is complete.
 void write_page(const std::string& name, const std::string& text) {
   const std::string beside = name + ".part";
-  std::ofstream file(beside);
-  file << text;
-  file.close();
+  write_file("suite", beside, text);
   std::error_code error;
-  if (file) std::filesystem::rename(beside, name, error);
-  if (!file || error) {
+  std::filesystem::rename(beside, name, error);
+  if (error) {
     std::filesystem::remove(beside, error);
     throw std::runtime_error(verbena::format("cannot write '{}'", name));
   }
@@ -194,8 +192,7 @@ int measure(const Command& command) {
   if (is_local) asked.own.server = "this host";  // makes this end the client
   Director director(is_local ? server->take_channel() : connect_by_tcp(asked.own), "suite");
   const nlohmann::json own = describe_end(asked.own);
-  const auto mtu =
-      std::min(own.at("mtu").get<std::uint32_t>(), director.peer().at("mtu").get<std::uint32_t>());
+  const auto mtu = std::min(own.at("mtu").get<std::uint32_t>(), director.peer_mtu());
   const int seconds = command.seconds != 0 ? command.seconds
                       : command.is_quick   ? kQuickSeconds
                                            : kUsualSeconds;

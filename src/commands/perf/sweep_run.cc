@@ -115,7 +115,7 @@ std::vector<Parameters> points_of(const Parameters& parameters, std::uint32_t mt
 int run_sweep(const Parameters& parameters) {
   const Device device(parameters);
   Director director(connect_by_tcp(parameters), "--sweep");
-  const auto mtu = std::min(bytes_of(device.mtu(parameters)), director.peer().at("mtu").get<std::uint32_t>());
+  const auto mtu = std::min(bytes_of(device.mtu(parameters)), director.peer_mtu());
   const std::vector<Parameters> points = points_of(parameters, mtu);
   if (!parameters.json) print_heading(parameters);
   ordered_json report;

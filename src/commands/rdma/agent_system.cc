@@ -43,7 +43,12 @@ auto AgentSystem::ask(Request request) -> decltype(request(std::declval<control:
 }
 
 AdminResult<control::AgentStatus> AgentSystem::status() {
-  auto status = ask([](control::Admin& admin) { return admin.status(); });
+  auto status = ask([](control::Admin& admin) -> AdminResult<control::AgentStatus> {
+    auto read = admin.status();
+    if (!read) return read;
+    if (auto added = admin.add_cm_ids(*read); !added) return tl::unexpected(std::move(added.error()));
+    return read;
+  });
   if (status) find_names(*status);
   return status;
 }

@@ -221,7 +221,18 @@ Function unless_raw(const Function& other) {
   };
 }
 
-int summarize(Command& command) {
+// Carries out a command that shows rdma_cm identifiers. Then says which are missing in the agent's list.
+Function of_cm_ids(const Function& show) {
+  return [=](Command& command) {
+    const int result = show(command);
+    const AgentStatus* status = command.status();
+    if (status != nullptr && !status->cm_ids_note.empty())
+      command.complain(verbena::format("cm_ids are missing: {}", status->cm_ids_note));
+    return result;
+  };
+}
+
+int summarize_devices(Command& command) {
   return for_devices(command, [&](const LinkStatus& device) {
     const Link& link = device.link;
     const control::ResourceSummary sum = control::summary_of(*command.status(), link);
@@ -243,6 +254,7 @@ int summarize(Command& command) {
 }
 
 int show(Command& command) {
+  const Function summarize = of_cm_ids(summarize_devices);
   if (command.words().size() == 1) {
     const AgentStatus* status = command.status();
     if (status == nullptr) return Command::kFailed;
@@ -251,7 +263,7 @@ int show(Command& command) {
   }
   return choose(command, summarize,
                 {{"qp", unless_raw(of_ports(kQpFilters, qp_rows))},
-                 {"cm_id", of_ports(kCmIdFilters, cm_id_rows)},
+                 {"cm_id", of_cm_ids(of_ports(kCmIdFilters, cm_id_rows))},
                  {"cq", unless_raw(of_devices(kCqFilters, ObjectKind::kCq, add_cq))},
                  {"mr", unless_raw(of_devices(kMrFilters, ObjectKind::kMr, add_mr))},
                  {"pd", of_devices(kPdFilters, ObjectKind::kPd, add_pd)},

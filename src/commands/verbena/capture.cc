@@ -3,20 +3,16 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <cstring>
 
 #include <CLI/CLI.hpp>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <poll.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/command_line/command_line.h"
+#include "base/command_line/output_file.h"
 #include "base/format.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -72,90 +68,6 @@ struct CaptureWish {
   CaptureChoice choice;
   uint64_t seconds = 0;  // 0: until a signal
 };
-
-bool is_trusted(const struct stat& file) {
-  return file.st_uid == ::geteuid() || file.st_uid == 0;
-}
-
-UniqueFd open_to_write(int directory, const char* file, int flags) {
-  return UniqueFd(::openat(directory, file, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | flags, 0600));
-}
-
-// Whether only root and this user put names into a directory, apart from a shared one in which nobody
-// replaces the names of others.
-bool is_trusted_directory(int directory) {
-  struct stat seen {};
-  return ::fstat(directory, &seen) == 0 && is_trusted(seen) &&
-         ((seen.st_mode & S_IWOTH) == 0 || (seen.st_mode & S_ISVTX) != 0);
-}
-
-// Opens the target of a link. Reads the text from the descriptor, because the directory's owner may replace
-// the link meanwhile. In /proc nobody can, and the text of a link there is not always the name of its target.
-Result<UniqueFd> open_target(int link, int directory, const std::string& name) {
-  struct statfs system {};
-  if (::fstatfs(link, &system) != 0) return fail(errno);
-  std::array<char, PATH_MAX> text{};
-  if (system.f_type == PROC_SUPER_MAGIC) {
-    name.copy(text.data(), text.size() - 1);
-  } else if (::readlinkat(link, "", text.data(), text.size() - 1) < 0) {
-    return fail(errno);
-  } else if (text[0] != '/' && !is_trusted_directory(directory)) {
-    return fail(EPERM);
-  }
-  UniqueFd opened = open_to_write(directory, text.data(), 0);
-  if (!opened) return fail(errno);
-  return opened;
-}
-
-// Opens what is there now and nothing that is put in its place. Errors: EPERM, it is another user's file,
-// pipe or link: that user could read the capture, or have another file of ours overwritten.
-Result<UniqueFd> open_what_is_there(const UniqueFd& found, int directory, const std::string& name) {
-  struct stat seen {};
-  if (::fstat(found.get(), &seen) != 0) return fail(errno);
-  // /dev/stdout is a link of root's. Its target may be another user's pipe, as under sudo(8).
-  const bool is_link = S_ISLNK(seen.st_mode);
-  const bool is_ours = is_link ? is_trusted(seen) : seen.st_uid == ::geteuid() || S_ISCHR(seen.st_mode);
-  if (!is_ours && !S_ISDIR(seen.st_mode)) return fail(EPERM);
-  UniqueFd opened;
-  if (is_link) {
-    auto target = open_target(found.get(), directory, name);
-    if (!target) return target;
-    opened = std::move(*target);
-  } else {
-    const std::string same = verbena::format("/proc/self/fd/{}", found.get());
-    opened = UniqueFd(::open(same.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
-  }
-  if (!opened || ::fstat(opened.get(), &seen) != 0) return fail(errno);
-  if (!S_ISREG(seen.st_mode)) return opened;
-  if (seen.st_uid == ::geteuid() && ::fchmod(opened.get(), 0600) != 0) return fail(errno);
-  if (::ftruncate(opened.get(), 0) != 0) return fail(errno);
-  return opened;
-}
-
-// Opens the destination of a capture: a file, or standard output if its name is "-". Empties the file. Makes
-// this user's file readable for this user only, since a capture holds the data that programs send. Fails with
-// EPERM if another user's file, pipe or link is there, and with EISDIR for a directory. Also fails with
-// EISDIR for "-" if standard output is a terminal, which cannot show binary data.
-Result<UniqueFd> open_output(const std::string& file) {
-  if (file == "-") {
-    if (::isatty(STDOUT_FILENO) != 0) return fail(EISDIR);
-    UniqueFd output(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
-    if (!output) return fail(errno);
-    return output;
-  }
-  const size_t slash = file.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
-  const std::string name = slash == std::string::npos ? file : file.substr(slash + 1);
-  if (name.empty()) return fail(file.empty() ? ENOENT : EISDIR);
-  const UniqueFd directory(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) return fail(errno);
-  const UniqueFd found(::openat(directory.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (found) return open_what_is_there(found, directory.get(), name);
-  if (errno != ENOENT) return fail(errno);
-  UniqueFd made = open_to_write(directory.get(), name.c_str(), O_EXCL);
-  if (!made) return fail(errno);
-  return made;
-}
 
 // One run of the command, once the agent is connected.
 class Capture {
@@ -315,7 +227,8 @@ int capture(const CaptureWish& wish) {
   }
   const auto started = (*client)->start(wish.choice.payload_snap_bytes());
   if (!started) return report(started.error());
-  auto output = open_output(wish.file);
+  // It is private, since it holds the data that programs send.
+  auto output = open_output(wish.file, OutputReaders::kThisUser);
   if (!output) {
     return complain("cannot write '{}': {}", printable(wish.file),
                     why_not_opened(wish.file, output.error().code));

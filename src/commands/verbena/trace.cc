@@ -110,18 +110,28 @@ bool print(const std::vector<trace::Event>& events, const TraceWish& wish) {
   return std::fflush(stdout) == 0;
 }
 
-// Returns the traces of the process with this pid. If several had the pid: of the running one, or else of the
-// latest.
-std::vector<TraceSource> of_process(std::vector<TraceSource> living, std::vector<TraceSource> ended,
-                                    pid_t pid) {
-  const auto is_another = [pid](const TraceSource& source) { return source.pid != pid; };
-  std::erase_if(living, is_another);
-  if (!living.empty()) return living;
-  std::erase_if(ended, is_another);
-  if (ended.empty()) return ended;
-  const uint64_t latest = ended.back().end->process;
-  std::erase_if(ended, [&](const TraceSource& source) { return source.end->process != latest; });
-  return ended;
+using Sources = control::AdminResult<std::vector<TraceSource>>;
+
+// Returns the traces of the running process with this pid.
+Sources of_running(TraceClient& client, pid_t pid) {
+  std::vector<TraceSource> found;
+  const auto taken = client.living([&](TraceSource source) {
+    if (source.pid == pid) found.push_back(std::move(source));
+  });
+  if (!taken) return tl::unexpected(taken.error());
+  return found;
+}
+
+// The same of an ended process. If several had the pid: of the latest.
+Sources of_ended(TraceClient& client, pid_t pid) {
+  std::vector<TraceSource> found;
+  const auto taken = client.ended([&](TraceSource source) {
+    if (source.pid != pid) return;
+    if (!found.empty() && found.front().end->process != source.end->process) found.clear();
+    found.push_back(std::move(source));
+  });
+  if (!taken) return tl::unexpected(taken.error());
+  return found;
 }
 
 // Prints events until a signal, the requested time, or the process's end.
@@ -137,11 +147,10 @@ int follow(TraceClient& client, ProcessTrace& process, const TraceWish& wish) {
   while (lives && is_read && !is_asked_to_end && MonotonicClock::now() < end) {
     if (const TimePoint now = MonotonicClock::now(); now >= next_life) {
       next_life = now + kLifeInterval;
-      auto living = client.living();
-      if (!living) return report(living.error());
-      auto slots = of_process(std::move(*living), {}, wish.pid);
-      lives = !slots.empty();
-      for (TraceSource& slot : slots) process.add(std::move(slot));
+      auto slots = of_running(client, wish.pid);
+      if (!slots) return report(slots.error());
+      lives = !slots->empty();
+      for (TraceSource& slot : *slots) process.add(std::move(slot));
     }
     const auto events = chosen(process.read(), from_now_on, began);
     is_read = print(events, wish);
@@ -159,23 +168,21 @@ int follow(TraceClient& client, ProcessTrace& process, const TraceWish& wish) {
 }
 
 int show_process(TraceClient& client, TraceWish wish) {
-  auto living = client.living();
-  if (!living) return report(living.error());
-  auto ended = client.ended();
-  if (!ended) return report(ended.error());
-  auto sources = of_process(std::move(*living), std::move(*ended), wish.pid);
-  if (sources.empty()) {
+  auto sources = of_running(client, wish.pid);
+  if (sources && sources->empty()) sources = of_ended(client, wish.pid);
+  if (!sources) return report(sources.error());
+  if (sources->empty()) {
     return complain(
         "there is no trace of a process {} here that you may read; 'verbena trace' lists those there are",
         wish.pid);
   }
-  const auto end = sources.front().end;
+  const auto end = sources->front().end;
   if (end && (wish.follows || wish.all)) {
     return complain("process {} has ended: nothing more will happen to it", wish.pid);
   }
-  const std::string program = sources.front().program;
+  const std::string program = sources->front().program;
   ProcessTrace process;
-  for (TraceSource& source : sources) process.add(std::move(source));
+  for (TraceSource& source : *sources) process.add(std::move(source));
   if (!process.is_traced()) {
     return complain("{} (pid {}) writes no trace: its Verbena is of an older version", program, wish.pid);
   }
@@ -188,13 +195,13 @@ int show_process(TraceClient& client, TraceWish wish) {
 }
 
 int list(TraceClient& client, const TraceWish& wish) {
-  auto sources = client.living();
-  if (!sources) return report(sources.error());
-  auto ended = client.ended();
-  if (!ended) return report(ended.error());
-  std::ranges::move(*ended, std::back_inserter(*sources));
+  TraceList traces;
+  const auto add = [&](const TraceSource& source) { traces.add(source); };
+  auto taken = client.living(add);
+  if (taken) taken = client.ended(add);
+  if (!taken) return report(taken.error());
   const TimePoint now = MonotonicClock::now();
-  verbena::print("{}", wish.style.json ? traces_as_json(*sources, now) : traces_as_text(*sources, now));
+  verbena::print("{}", wish.style.json ? traces.as_json(now) : traces.as_text(now));
   return kDone;
 }
 

@@ -39,41 +39,6 @@ std::string wall_text(Duration since_epoch) {
   return verbena::format("{}.{:06}", text.data(), micros);
 }
 
-// A process with the traces of all its slots.
-struct Process {
-  const TraceSource* first = nullptr;
-  size_t slots = 0;
-  size_t events = 0;
-  size_t troubles = 0;
-};
-
-std::vector<Process> processes_of(const std::vector<TraceSource>& sources) {
-  std::vector<Process> processes;
-  for (const TraceSource& source : sources) {
-    const auto is_its = [&](const Process& p) {
-      if (p.first->end.has_value() != source.end.has_value()) return false;
-      if (source.end) return p.first->end->process == source.end->process;
-      return source.pid != 0 && p.first->pid == source.pid && p.first->uid == source.uid;
-    };
-    auto known = std::ranges::find_if(processes, is_its);
-    if (known == processes.end()) {
-      processes.push_back({.first = &source});
-      known = processes.end() - 1;
-    }
-    const auto events = trace::Reader(source.file.get(), source.offset).read_rare();
-    ++known->slots;
-    known->events += events.size();
-    known->troubles += static_cast<size_t>(std::ranges::count_if(events, trace::is_trouble));
-  }
-  return processes;
-}
-
-std::string state_of(const TraceSource& source, TimePoint now) {
-  if (!source.end) return "runs";
-  const double ago = seconds(now - source.end->time);
-  return verbena::format("{} {:.0f} s ago", source.end->in_order ? "closed its devices" : "ended", ago);
-}
-
 // Returns the rdma_cm identifiers that a queue pair has had. Their other events, such as address resolution,
 // concern the queue pair, too.
 std::set<uint32_t> identifiers_of(const std::vector<trace::Event>& events, uint32_t qpn) {
@@ -137,25 +102,45 @@ std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& styl
   return line.dump() + "\n";
 }
 
-std::string traces_as_text(const std::vector<TraceSource>& sources, TimePoint now) {
+void TraceList::add(const TraceSource& source) {
+  const auto is_its = [&](const Process& each) {
+    if (each.end.has_value() != source.end.has_value()) return false;
+    if (source.end) return each.end->process == source.end->process;
+    return source.pid != 0 && each.pid == source.pid && each.uid == source.uid;
+  };
+  auto known = std::ranges::find_if(processes_, is_its);
+  if (known == processes_.end()) {
+    processes_.push_back(
+        {.pid = source.pid, .uid = source.uid, .program = source.program, .end = source.end});
+    known = processes_.end() - 1;
+  }
+  const auto events = trace::Reader(source.file.get(), source.offset).read_rare();
+  known->events += events.size();
+  known->troubles += static_cast<size_t>(std::ranges::count_if(events, trace::is_trouble));
+}
+
+std::string TraceList::as_text(TimePoint now) const {
+  const auto state_of = [now](const Process& process) -> std::string {
+    if (!process.end) return "runs";
+    return verbena::format("{} {:.0f} s ago", process.end->in_order ? "closed its devices" : "ended",
+                           seconds(now - process.end->time));
+  };
   Table table({"PID", "PROGRAM", "UID", "EVENTS", "ERRORS", "PROCESS"});
-  for (const Process& process : processes_of(sources)) {
-    const TraceSource& first = *process.first;
-    table.add({first.pid != 0 ? std::to_string(first.pid) : "?", first.program, std::to_string(first.uid),
-               std::to_string(process.events), std::to_string(process.troubles), state_of(first, now)});
+  for (const Process& each : processes_) {
+    table.add({each.pid != 0 ? std::to_string(each.pid) : "?", each.program, std::to_string(each.uid),
+               std::to_string(each.events), std::to_string(each.troubles), state_of(each)});
   }
   return table.empty() ? "No program uses Verbena, and no trace of one is kept.\n" : table.text();
 }
 
-std::string traces_as_json(const std::vector<TraceSource>& sources, TimePoint now) {
+std::string TraceList::as_json(TimePoint now) const {
   std::string lines;
-  for (const Process& process : processes_of(sources)) {
-    const TraceSource& first = *process.first;
-    Json line = {{"pid", first.pid},         {"program", first.program},   {"uid", first.uid},
-                 {"events", process.events}, {"errors", process.troubles}, {"runs", !first.end}};
-    if (first.end) {
-      line["ended_seconds_ago"] = seconds(now - first.end->time);
-      line["closed_its_devices"] = first.end->in_order;
+  for (const Process& each : processes_) {
+    Json line = {{"pid", each.pid},       {"program", each.program}, {"uid", each.uid},
+                 {"events", each.events}, {"errors", each.troubles}, {"runs", !each.end}};
+    if (each.end) {
+      line["ended_seconds_ago"] = seconds(now - each.end->time);
+      line["closed_its_devices"] = each.end->in_order;
     }
     lines += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }

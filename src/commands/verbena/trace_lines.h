@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,8 +36,27 @@ struct TraceStyle {
 };
 std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& style);
 
-// Format the list of processes for `verbena trace` without a PID. `now` is a time of the monotonic clock.
-std::string traces_as_text(const std::vector<control::TraceSource>& sources, TimePoint now);
-std::string traces_as_json(const std::vector<control::TraceSource>& sources, TimePoint now);
+// Lists processes with traces, for `verbena trace` without a PID. Keeps no file, since there may be more
+// traces than this process may have files open.
+class TraceList {
+ public:
+  // Counts the events of one of the process's traces.
+  void add(const control::TraceSource& source);
+  // Format the list. `now` is a time of the monotonic clock.
+  std::string as_text(TimePoint now) const;
+  std::string as_json(TimePoint now) const;
+
+ private:
+  // A process with the traces of all its slots.
+  struct Process {
+    pid_t pid;
+    uid_t uid;
+    std::string program;
+    std::optional<control::TraceSource::End> end;
+    size_t events = 0;
+    size_t troubles = 0;
+  };
+  std::vector<Process> processes_;
+};
 
 }  // namespace verbena::commands

@@ -97,28 +97,25 @@ AdminResult<std::vector<Link>> CaptureClient::links() {
   return std::move(snapshot->links);
 }
 
-AdminResult<std::vector<TraceSource>> TraceClient::living() {
-  std::vector<TraceSource> sources;
+AdminResult<void> TraceClient::living(const Take& take) {
   auto read = agent_.for_each_slot([&](const protocol::SlotStatusReply& message, UniqueFd page) {
-    sources.push_back({.pid = message.pid,
-                       .uid = message.uid,
-                       .slot = message.index,
-                       .program = load_text(message.program),
-                       .file = std::move(page),
-                       .offset = offsetof(protocol::StatusPage, traces)});
+    take({.pid = message.pid,
+          .uid = message.uid,
+          .slot = message.index,
+          .program = load_text(message.program),
+          .file = std::move(page),
+          .offset = offsetof(protocol::StatusPage, traces)});
   });
-  if (!read) return tl::unexpected(std::move(read.error()));
-  const auto taken = take_all<protocol::ConnectionTraceRequest>(
+  if (!read) return read;
+  return take_all<protocol::ConnectionTraceRequest>(
       MessageType::kGetConnectionTrace,
-      [&](const protocol::KeptTraceReply&, TraceSource source) { sources.push_back(std::move(source)); });
-  if (!taken) return tl::unexpected(taken.error());
-  return sources;
+      [&](const protocol::KeptTraceReply&, TraceSource source) { take(std::move(source)); });
 }
 
 // Asks for one file after the other until the agent has no more. An agent that is too old (EOPNOTSUPP) has
 // none.
-template <class Request, class Take>
-AdminResult<void> TraceClient::take_all(MessageType type, const Take& take) {
+template <class Request, class TakeReply>
+AdminResult<void> TraceClient::take_all(MessageType type, const TakeReply& take) {
   Request request{};
   for (;;) {
     auto answer = agent_.call<protocol::KeptTraceReply>(type, request, 1);
@@ -139,17 +136,14 @@ AdminResult<void> TraceClient::take_all(MessageType type, const Take& take) {
   }
 }
 
-AdminResult<std::vector<TraceSource>> TraceClient::ended() {
-  std::vector<TraceSource> sources;
-  const auto taken = take_all<protocol::KeptTraceRequest>(
+AdminResult<void> TraceClient::ended(const Take& take) {
+  return take_all<protocol::KeptTraceRequest>(
       MessageType::kGetKeptTrace, [&](const protocol::KeptTraceReply& message, TraceSource source) {
         source.end = TraceSource::End{.process = message.process,
                                       .time = TimePoint(Duration(message.ended_at)),
                                       .in_order = message.in_order != 0};
-        sources.push_back(std::move(source));
+        take(std::move(source));
       });
-  if (!taken) return tl::unexpected(taken.error());
-  return sources;
 }
 
 AdminResult<void> TraceClient::want_details(pid_t pid) {
@@ -292,7 +286,6 @@ AdminResult<AgentStatus> Admin::status() {
   }
   if (auto slots = read_slots(status); !slots) return tl::unexpected(std::move(slots.error()));
   if (auto read = read_connection_management(status); !read) return tl::unexpected(std::move(read.error()));
-  if (auto read = read_cm_ids(status); !read) return tl::unexpected(std::move(read.error()));
   return status;
 }
 
@@ -331,15 +324,17 @@ AdminResult<void> Admin::read_connection_management(AgentStatus& status) {
   return {};
 }
 
-AdminResult<void> Admin::read_cm_ids(AgentStatus& status) {
+AdminResult<void> Admin::add_cm_ids(AgentStatus& status) {
   auto answer =
       agent_.call<protocol::CmIdsReply>(protocol::MessageType::kGetCmIds, protocol::GetCmIdsRequest{}, 1);
   if (!answer) {
-    if (answer.error().code == EOPNOTSUPP) return {};  // the agent is too old
-    return tl::unexpected(std::move(answer.error()));
+    if (agent_.connection().lost()) return tl::unexpected(std::move(answer.error()));
+    status.cm_ids_note = std::move(answer.error().text);
+    return {};
   }
   const uint32_t count = std::min(answer->message.count, protocol::kMaxCmIdRecords);
-  status.cm_ids_left_out = answer->message.left_out;
+  if (answer->message.left_out > 0)
+    status.cm_ids_note = verbena::format("{} more do not fit into the list", answer->message.left_out);
   status.cm_ids.resize(count);
   const size_t bytes = count * sizeof(protocol::CmIdRecord);
   if (::pread(answer->fds[0].get(), status.cm_ids.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {

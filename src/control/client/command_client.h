@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -143,17 +144,21 @@ class TraceClient {
     return CommandClient::connect_as<TraceClient>(options);
   }
 
-  AdminResult<std::vector<TraceSource>> living();
-  // Returns the stored traces of processes that have ended, the latest last. Returns none if the agent is too
-  // old to store traces.
-  AdminResult<std::vector<TraceSource>> ended();
+  // Takes one trace. There may be more traces than this process may have files open, so takers keep only what
+  // they need.
+  using Take = std::function<void(TraceSource)>;
+  // Passes on the traces of running processes, one after the other.
+  AdminResult<void> living(const Take& take);
+  // Passes on the stored traces of processes that have ended, the latest last. There are none if the agent is
+  // too old to store traces.
+  AdminResult<void> ended(const Take& take);
   // Makes the process trace each request and packet as long as this object exists. ESRCH if there is no such
   // process, or this user may not see it. EOPNOTSUPP if the process's library or the agent is too old.
   AdminResult<void> want_details(pid_t pid);
 
  private:
-  template <class Request, class Take>
-  AdminResult<void> take_all(protocol::MessageType type, const Take& take);
+  template <class Request, class TakeReply>
+  AdminResult<void> take_all(protocol::MessageType type, const TakeReply& take);
 
   CommandClient agent_;
 };
@@ -204,13 +209,15 @@ class Admin {
   // admits all hosts. ENOSPC for more than 20 networks.
   AdminResult<void> set_peers(std::string_view name, std::span<const roce::Prefix> peers);
   AdminResult<AgentStatus> status();
+  // Adds the list of rdma_cm identifiers to a status. It is long where there are many, and the agent refuses
+  // it to a user whose programs hold too many lists: `cm_ids_note` then has the reason.
+  AdminResult<void> add_cm_ids(AgentStatus& status);
 
  private:
   AdminResult<void> change(protocol::MessageType type, std::string_view name, std::string_view netdev);
   AdminResult<void> read_counters(LinkStatus& one);
   AdminResult<void> read_connection_management(AgentStatus& status);
   AdminResult<void> read_slots(AgentStatus& status);
-  AdminResult<void> read_cm_ids(AgentStatus& status);
 
   CommandClient agent_;
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/model/agent_status.h"
 
-#include <sys/mman.h>
+#include <cerrno>
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -121,9 +122,10 @@ struct Cachestat {
   uint64_t others[4];
 };
 
-// Which parts of the file are in memory. cachestat() tells without any lock of the file. mmap() of a file
-// that another process has waits for its i_mmap lock, which holes in a file that is mapped many times keep
-// for seconds. So a file is mapped only where the kernel is older: mincore() tells then.
+// Which parts of the file are in memory. cachestat() tells without any lock of the file. Where the kernel is
+// older, or a filter refuses the call, lseek(2) tells, and waits for the file's lock. mincore(2) would need a
+// mapping: mmap() waits for a lock that another process can hold for seconds, and this process's other
+// threads then wait for mmap(), at their next page fault or allocation.
 class Residency {
  public:
   explicit Residency(int fd) : fd_(fd), pages_((kEnd + page_bytes() - 1) / page_bytes(), kUnknown) {}
@@ -160,20 +162,28 @@ class Residency {
   void look(size_t first, size_t count) {
     const CachestatRange range{first * page_bytes(), count * page_bytes()};
     Cachestat found{};
-    if (::syscall(kCachestat, fd_, &range, &found, 0) != 0) return map();
+    if (::syscall(kCachestat, fd_, &range, &found, 0) != 0) return look_for_data(first, first + count);
     const bool is_mixed = found.in_memory != 0 && found.in_memory < count;
     if (!is_mixed) return mark(first, count, found.in_memory != 0);
     calls_for_parts_ += 2;
     look(first, count / 2);
     look(first + count / 2, count - count / 2);
   }
-  void map() {
-    std::ranges::fill(pages_, 1);
-    void* const map = ::mmap(nullptr, kEnd, PROT_READ, MAP_SHARED, fd_, 0);
-    if (map == MAP_FAILED) return;
-    if (::mincore(map, kEnd, pages_.data()) != 0) std::ranges::fill(pages_, 1);
-    for (unsigned char& page : pages_) page &= 1;
-    ::munmap(map, kEnd);
+  // The file may change meanwhile, so each turn ends at least a page behind its beginning.
+  void look_for_data(size_t first, size_t end) {
+    mark(first, end - first, false);
+    while (first < end) {
+      calls_for_parts_ += 2;
+      const off_t data = ::lseek(fd_, static_cast<off_t>(first * page_bytes()), SEEK_DATA);
+      if (data < 0 && errno == ENXIO) return;  // no more data
+      const off_t hole = data < 0 ? -1 : ::lseek(fd_, data, SEEK_HOLE);
+      if (hole < 0) return mark(first, end - first, true);
+      first = std::clamp(static_cast<size_t>(data) / page_bytes(), first, end);
+      const size_t behind =
+          std::clamp(static_cast<size_t>(hole) / page_bytes(), std::min(first + 1, end), end);
+      mark(first, behind - first, true);
+      first = behind;
+    }
   }
   void mark(size_t first, size_t count, bool is_there) {
     std::fill_n(pages_.begin() + static_cast<ptrdiff_t>(first), count, is_there ? 1 : 0);

@@ -81,8 +81,8 @@ struct AgentStatus {
   std::vector<LinkStatus> links;
   std::vector<SlotStatus> slots;  // leased ones, by index
   protocol::CmStatus connection_management{};
-  std::vector<protocol::CmIdRecord> cm_ids{};
-  uint32_t cm_ids_left_out = 0;
+  std::vector<protocol::CmIdRecord> cm_ids{};  // empty until Admin::add_cm_ids()
+  std::string cm_ids_note{};                   // why identifiers are missing in the list; empty if none are
 };
 
 // Selects the QPs of a page to read: only QPs in use, or also destroyed QPs whose entry was not reused yet.

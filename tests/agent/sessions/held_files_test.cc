@@ -111,6 +111,14 @@ TEST_F(HeldFilesTest, ManySmallFilesCount) {
   EXPECT_LE(taken.size(), HeldFiles::kBlocks.all);
 }
 
+// Other users choose its length, by their identifiers.
+TEST_F(HeldFilesTest, RootGetsALongestListWhateverOthersHold) {
+  std::vector<std::vector<UniqueFd>> taken;
+  for (const uid_t user : {kUser, kOther, kOther + 1}) taken.push_back(take_all(user, 1));
+  EXPECT_FALSE(lease(kOther, HeldFiles::kLargest));
+  EXPECT_TRUE(lease(kOwn, HeldFiles::kLargest));
+}
+
 TEST_F(HeldFilesTest, AThreadFindsTheFilesThatNobodyHasOpen) {
   auto first = lease(kUser, 4096);
   const auto second = lease(kOther, 4096);

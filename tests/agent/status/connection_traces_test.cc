@@ -11,12 +11,14 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/agent_process.h"
 #include "agent/cm/program.h"
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
+#include "agent/status/trace_sources.h"
 #include "control/client/command_client.h"
 #include "observe/trace/connection_note.h"
 #include "observe/trace/reader.h"
@@ -24,18 +26,18 @@
 namespace verbena {
 namespace {
 
-using control::TraceClient;
 using control::TraceSource;
 using test::address;
+using test::all_ended;
 using test::CmProgram;
 using test::eventually;
 using test::parameters;
+using test::trace_client;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using trace::Kind;
 
 constexpr uint16_t kPort = 7471;
-const control::ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
 
 std::vector<trace::Event> events_of(const TraceSource& source) {
   return trace::Reader(source.file.get(), source.offset).read();
@@ -68,16 +70,7 @@ class ConnectionTraces : public test::NamespaceTest {
     ASSERT_EQ(server_->bind(listener_, address("0.0.0.0", kPort)), 0);
     ASSERT_EQ(server_->listen(listener_), 0);
   }
-  static std::unique_ptr<TraceClient> reader() {
-    auto connected = TraceClient::connect(kOnlyRunning);
-    EXPECT_TRUE(connected);
-    return connected ? std::move(*connected) : nullptr;
-  }
-  static std::vector<TraceSource> living() {
-    auto sources = reader()->living();
-    EXPECT_TRUE(sources);
-    return sources ? std::move(*sources) : std::vector<TraceSource>();
-  }
+  static std::vector<TraceSource> living() { return test::all_living(*test::trace_client()); }
   // The identifiers in order of creation: the server's and the client's.
   std::pair<uint32_t, uint32_t> establish() {
     const uint32_t active = client_->resolve(address("10.7.0.1", kPort));
@@ -156,10 +149,10 @@ TEST_F(ConnectionTraces, TellOfARejectionWithItsReason) {
 
 TEST_F(ConnectionTraces, OfAProgramThatHasEndedAreKeptWithItsLastMessage) {
   establish();
-  const auto client = reader();
+  const auto client = trace_client();
   client_->hang_up();
-  ASSERT_TRUE(eventually([&] { return client->ended()->size() == 1; }));
-  const auto ended = std::move(*client->ended());
+  ASSERT_TRUE(eventually([&] { return all_ended(*client).size() == 1; }));
+  const auto ended = all_ended(*client);
   EXPECT_EQ(lines_of(ended[0]).back(), "sent DREQ");
   EXPECT_FALSE(ended[0].end->in_order);
   EXPECT_EQ(ended[0].pid, ::getpid());
@@ -167,21 +160,21 @@ TEST_F(ConnectionTraces, OfAProgramThatHasEndedAreKeptWithItsLastMessage) {
 
 TEST_F(ConnectionTraces, OfAProgramThatHasDestroyedAllSayThatItWasInOrder) {
   ASSERT_EQ(server_->destroy(listener_), 0);
-  const auto client = reader();
+  const auto client = trace_client();
   server_->hang_up();
-  ASSERT_TRUE(eventually([&] { return client->ended()->size() == 1; }));
-  EXPECT_TRUE(client->ended()->front().end->in_order);
+  ASSERT_TRUE(eventually([&] { return all_ended(*client).size() == 1; }));
+  EXPECT_TRUE(all_ended(*client).front().end->in_order);
 }
 
 TEST_F(ConnectionTraces, OfAllSessionsOfAProcessBelongTogether) {
   client_->create();
   const uint32_t id = client_->create();
   EXPECT_EQ(client_->bind(id, address("10.7.0.1")), 0);
-  const auto client = reader();
+  const auto client = trace_client();
   server_->hang_up();
   client_->hang_up();
-  ASSERT_TRUE(eventually([&] { return client->ended()->size() == 2; }));
-  const auto ended = std::move(*client->ended());
+  ASSERT_TRUE(eventually([&] { return all_ended(*client).size() == 2; }));
+  const auto ended = all_ended(*client);
   EXPECT_EQ(ended[0].end->process, ended[1].end->process);
 }
 
@@ -198,6 +191,28 @@ TEST_F(ConnectionTraces, CannotBeOpenedForWritingByTheUserWhoReadsThem) {
   });
   EXPECT_EQ(error, EACCES);
   EXPECT_TRUE(eventually([] { return living().size() == 1; })) << "the agent lives";
+}
+
+// Other users decide how many traces there are.
+TEST_F(ConnectionTraces, ThatAreMoreThanAProcessMayHaveOpenAreRead) {
+  constexpr size_t kPrograms = 40;
+  std::vector<std::unique_ptr<CmProgram>> programs;
+  while (programs.size() < kPrograms) {
+    programs.push_back(std::make_unique<CmProgram>());
+    ASSERT_EQ(programs.back()->bind(programs.back()->create(), address("0.0.0.0")), 0);
+  }
+  const auto client = trace_client();
+  size_t taken = 0;
+  const auto count = [&](const TraceSource&) { ++taken; };
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int lowest_free = ::dup(STDERR_FILENO);
+  ::close(lowest_free);
+  const rlimit few{static_cast<rlim_t>(lowest_free) + 8, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_TRUE(client->living(count));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(taken, kPrograms + 1) << "the server listens";
 }
 
 TEST_F(ConnectionTraces, AreForTheirOwnUserAndTheAgents) {

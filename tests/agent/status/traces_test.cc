@@ -13,6 +13,7 @@
 #include "agent/agent_process.h"
 #include "agent/network_namespace.h"
 #include "agent/sessions/other_users.h"
+#include "agent/status/trace_sources.h"
 #include "control/client/client.h"
 #include "control/client/command_client.h"
 #include "control/protocol/status_page.h"
@@ -23,11 +24,13 @@ namespace verbena {
 namespace {
 
 using control::Client;
-using control::TraceClient;
 using control::TraceSource;
 using test::AgentProcess;
+using test::all_ended;
+using test::all_living;
 using test::as_user;
 using test::eventually;
+using test::trace_client;
 
 const control::ConnectOptions kOnlyRunning{.start_agent = false, .agent_program = {}};
 
@@ -54,12 +57,6 @@ struct Member {
   control::Slot slot;
 };
 
-std::unique_ptr<TraceClient> connect() {
-  auto connected = TraceClient::connect(kOnlyRunning);
-  EXPECT_TRUE(connected);
-  return connected ? std::move(*connected) : nullptr;
-}
-
 size_t events_of(const TraceSource& source) {
   return trace::Reader(source.file.get(), source.offset).read().size();
 }
@@ -69,20 +66,19 @@ class Traces : public test::NamespaceTest {};
 TEST_F(Traces, OfAProcessThatRunsIsRead) {
   AgentProcess agent;
   const Member member;
-  const auto living = connect()->living();
-  ASSERT_TRUE(living);
-  ASSERT_EQ(living->size(), 1u);
-  EXPECT_EQ((*living)[0].pid, ::getpid());
-  EXPECT_EQ(events_of((*living)[0]), 1u);
-  EXPECT_FALSE((*living)[0].end);
+  const auto living = all_living(*trace_client());
+  ASSERT_EQ(living.size(), 1u);
+  EXPECT_EQ(living[0].pid, ::getpid());
+  EXPECT_EQ(events_of(living[0]), 1u);
+  EXPECT_FALSE(living[0].end);
 }
 
 TEST_F(Traces, OfAProcessThatHasEndedIsKept) {
   AgentProcess agent;
-  const auto client = connect();
+  const auto client = trace_client();
   { const Member member; }
-  ASSERT_TRUE(eventually([&] { return client->ended()->size() == 1; }));
-  const auto ended = std::move(*client->ended());
+  ASSERT_TRUE(eventually([&] { return all_ended(*client).size() == 1; }));
+  const auto ended = all_ended(*client);
   EXPECT_EQ(ended[0].pid, ::getpid());
   EXPECT_EQ(events_of(ended[0]), 1u);
   ASSERT_TRUE(ended[0].end);
@@ -93,23 +89,23 @@ TEST_F(Traces, OfAProcessThatHasEndedIsKept) {
 TEST_F(Traces, OfASlotThatWasGivenBackSayThatAllWasInOrder) {
   AgentProcess agent;
   Member member;
-  const auto client = connect();
+  const auto client = trace_client();
   ASSERT_TRUE(member.client->return_slot(member.slot.index));
   // A thread copies the trace.
-  ASSERT_TRUE(eventually([&] { return client->ended()->size() == 1; }));
-  EXPECT_TRUE((*client->ended())[0].end->in_order);
+  ASSERT_TRUE(eventually([&] { return all_ended(*client).size() == 1; }));
+  EXPECT_TRUE(all_ended(*client)[0].end->in_order);
 }
 
 TEST_F(Traces, ThatAnAgentKeepsTheNextHas) {
   {
     AgentProcess agent;
-    const auto client = connect();
+    const auto client = trace_client();
     { const Member member; }
-    ASSERT_TRUE(eventually([&] { return client->ended()->size() == 1; }));
+    ASSERT_TRUE(eventually([&] { return all_ended(*client).size() == 1; }));
     EXPECT_EQ(agent.stop(SIGTERM), 0);
   }
   AgentProcess next;
-  const auto ended = std::move(*connect()->ended());
+  const auto ended = all_ended(*trace_client());
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].pid, ::getpid());
   EXPECT_EQ(events_of(ended[0]), 1u);
@@ -122,13 +118,11 @@ TEST_F(Traces, AreForTheirOwnUserAndTheAgents) {
   ASSERT_TRUE(first.client->return_slot(first.slot.index));
   const Member second;
   const int status = as_user(65534, [] {
-    const auto client = TraceClient::connect(kOnlyRunning);
-    if (!client) return 1;
-    const auto living = (*client)->living();
-    const auto ended = (*client)->ended();
-    if (!living || !living->empty()) return 2;
-    if (!ended || !ended->empty()) return 3;
-    const auto wanted = (*client)->want_details(::getppid());
+    const auto client = trace_client();
+    if (client == nullptr) return 1;
+    if (!all_living(*client).empty()) return 2;
+    if (!all_ended(*client).empty()) return 3;
+    const auto wanted = client->want_details(::getppid());
     return !wanted && wanted.error().code == ESRCH ? 0 : 4;
   });
   EXPECT_EQ(status, 0);
@@ -143,21 +137,21 @@ TEST_F(Traces, OfAnotherUsersProcessRootReads) {
                       return 0;
                     }),
             0);
-  const auto client = connect();
-  ASSERT_TRUE(eventually([&] { return client->ended()->size() == 1; }));
-  EXPECT_EQ((*client->ended())[0].uid, 65534u);
+  const auto client = trace_client();
+  ASSERT_TRUE(eventually([&] { return all_ended(*client).size() == 1; }));
+  EXPECT_EQ(all_ended(*client)[0].uid, 65534u);
 }
 
 TEST_F(Traces, AProcessIsAskedForDetailsAsLongAsSomebodyWantsThem) {
   AgentProcess agent;
   Member member;
-  auto first = connect();
-  auto second = connect();
+  auto first = trace_client();
+  auto second = trace_client();
   ASSERT_TRUE(first->want_details(::getpid()));
   EXPECT_EQ(member.hear(), true);
   ASSERT_TRUE(second->want_details(::getpid()));
   first.reset();
-  ASSERT_TRUE(connect()->living());
+  all_living(*trace_client());
   member.client->next_links();
   EXPECT_EQ(member.client->next_trace_details(), std::nullopt) << "the second wants them still";
   second.reset();
@@ -166,7 +160,7 @@ TEST_F(Traces, AProcessIsAskedForDetailsAsLongAsSomebodyWantsThem) {
 
 TEST_F(Traces, DetailsOfAProcessThatIsNotThereAreRefused) {
   AgentProcess agent;
-  const auto client = connect();
+  const auto client = trace_client();
   const auto refused = client->want_details(::getpid());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ESRCH);
