@@ -174,8 +174,9 @@ void Requester::on_acknowledge(const Acknowledgement& answer, bool counts, TimeP
   if (!running_) return;
   if (!reached && unacked_.is_before(limit)) {
     // A refusal comes once, behind the answers to what was asked before it: they have been overtaken. To ask
-    // again would lose them, as the peer answers nothing more.
-    const auto refusal = status_of_refusal(answer.syndrome);
+    // again would lose them, as the peer answers nothing more. Nobody can refuse what was not sent.
+    const bool was_sent = answer.psn != highest_;
+    const auto refusal = was_sent ? status_of_refusal(answer.syndrome) : std::nullopt;
     if (refusal) {
       note_nak(answer);
       qp_.count(kErrorNaksReceived);
@@ -184,7 +185,7 @@ void Requester::on_acknowledge(const Acknowledgement& answer, bool counts, TimeP
       probes_ = 0;
       if (flow_) await_probe(now);
     }
-    if (flow_ && (refusal || kind == roce::AethKind::kAck)) return note_reached(limit, now);
+    if (flow_ && (refusal || !was_sent || kind == roce::AethKind::kAck)) return note_reached(limit, now);
     if (!refusal) on_implied_loss();
     return;
   }
@@ -393,8 +394,9 @@ void Requester::timed_out() {
   }
 }
 
+// The peer must not be able to complete a request that nobody has posted, whatever it answers.
 void Requester::fail_head(ibv_wc_status status) {
-  retire(status);
+  if (head_ != ring().posted()) retire(status);
   qp_.fail();
 }
 

@@ -98,7 +98,7 @@ RequestResult<> LinkRequests::set_peers(const Lessee& client, const protocol::Pe
 }
 
 // Any client that may have a slot may join groups: the kernel lets every process do so.
-RequestResult<> LinkRequests::join_group(const Lessee&, const protocol::GroupRequest& request) {
+RequestResult<> LinkRequests::join_group(const Lessee& client, const protocol::GroupRequest& request) {
   constexpr const char* kRefused = "the multicast group cannot be joined";
   roce::Address group;
   std::copy(std::begin(request.group), std::end(request.group), group.bytes.begin());
@@ -110,6 +110,8 @@ RequestResult<> LinkRequests::join_group(const Lessee&, const protocol::GroupReq
   auto socket = net::open_multicast_socket(group, link->interface_index, port_);
   if (!socket) return refuse(socket.error().code, kRefused);
   if (!wire_.guard(socket->get())) return refuse(errno, kRefused);
+  const auto added = group_sockets_.add(client.uid, socket->get(), MonotonicClock::now());
+  if (!added) return refuse(added.error().code, "the user's programs have joined too many groups");
   Reply<> reply;
   reply.last_fd = std::move(*socket);
   return reply;

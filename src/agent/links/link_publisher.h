@@ -5,7 +5,10 @@
 #include <set>
 #include <vector>
 
+#include <unistd.h>
+
 #include "agent/agent_host.h"
+#include "agent/links/group_sockets.h"
 #include "agent/links/link_table.h"
 #include "agent/sessions/session_reply.h"
 #include "agent/slots/slot_table.h"
@@ -78,7 +81,8 @@ class LinkRequests {
   RequestResult<> delete_link(const Lessee& client, const protocol::LinkRequest& request);
   RequestResult<> set_peers(const Lessee& client, const protocol::PeersRequest& request);
   // Returns a new UDP socket that has joined the multicast group on the device. EINVAL if the address is not
-  // multicast, ENETDOWN if the agent does not have UDP port 4791, ENODEV if there is no such device.
+  // multicast, ENETDOWN if the agent does not have UDP port 4791, ENODEV if there is no such device, ENOSPC
+  // if the user's programs have too many such sockets.
   RequestResult<> join_group(const Lessee& client, const protocol::GroupRequest& request);
 
  private:
@@ -88,6 +92,7 @@ class LinkRequests {
   LinkPublisher& links_;
   const Wire& wire_;
   const uint16_t port_;
+  GroupSockets group_sockets_{::geteuid()};
 };
 
 }  // namespace verbena::agent

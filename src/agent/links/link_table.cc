@@ -194,13 +194,18 @@ void LinkTable::restore(const control::LinkSnapshot& snapshot) {
                            first->second != default_gid_of(netdev->second.netdev);
     next_device_index_ = std::max(next_device_index_, link.device_index + 1);
   }
+  drop_links_without_netdev();
 }
 
-bool LinkTable::settle() {
+void LinkTable::drop_links_without_netdev() {
   std::erase_if(links_, [&](const KnownLink& link) {
     const auto netdev = netdevs_.find(link.interface_index);
     return netdev == netdevs_.end() || !netdev->second.present;
   });
+}
+
+bool LinkTable::settle() {
+  drop_links_without_netdev();
   make_automatic_links();
   settle_loopback();
   for (KnownLink& link : links_) settle_gids(link, netdevs_[link.interface_index]);
@@ -215,7 +220,7 @@ bool LinkTable::settle() {
   // Sorts loopback last: programs that take the first device should get one that reaches other hosts.
   std::ranges::sort(now.links, [&](const control::Link& a, const control::Link& b) {
     const auto rank = [&](const control::Link& link) {
-      return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
+      return std::pair(netdevs_[link.interface_index].netdev.loopback, link.interface_index);
     };
     return rank(a) < rank(b);
   });
@@ -266,7 +271,8 @@ std::string LinkTable::automatic_name(const Netdev& netdev) {
 }
 
 bool LinkTable::is_loopback(const KnownLink& link) const {
-  return netdevs_.at(link.interface_index).netdev.loopback;
+  const auto found = netdevs_.find(link.interface_index);
+  return found != netdevs_.end() && found->second.netdev.loopback;
 }
 
 bool LinkTable::has_automatic_loopback() const {
@@ -281,8 +287,9 @@ bool LinkTable::wants_automatic_link(const KnownNetdev& known) const {
   }
   if (!netdev.loopback) return true;
   return std::ranges::none_of(links_, [&](const KnownLink& link) {
-    const Netdev& other = netdevs_.at(link.interface_index).netdev;
-    return !other.loopback && other.up && other.carrier;
+    const auto other = netdevs_.find(link.interface_index);
+    return other != netdevs_.end() && !other->second.netdev.loopback && other->second.netdev.up &&
+           other->second.netdev.carrier;
   });
 }
 

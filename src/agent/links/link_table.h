@@ -76,7 +76,7 @@ class LinkTable {
   control::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
 
   // Replaces all links by a former agent's, with their names, peers, device indexes and GID indexes, and its
-  // deletions. Ignores malformed links. The next settle() removes links whose netdev no longer exists.
+  // deletions. Ignores malformed links, and links whose netdev no longer exists.
   // REQUIRES: no client has seen the table yet
   void restore(const control::LinkSnapshot& snapshot);
 
@@ -132,6 +132,7 @@ class LinkTable {
   KnownLink* find_link_over(uint32_t interface_index);
   KnownLink& make_link(std::string name, uint32_t interface_index, bool automatic);
   std::string automatic_name(const Netdev& netdev);
+  void drop_links_without_netdev();
   bool is_loopback(const KnownLink& link) const;
   bool wants_automatic_link(const KnownNetdev& known) const;
   void make_automatic_links();

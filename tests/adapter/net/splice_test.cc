@@ -25,19 +25,22 @@
 namespace verbena::net {
 namespace {
 
+const BlockPool::Receiver kSomebody{.address = {}, .slot = 2};
+const BlockPool::Receiver kAnother{.address = {}, .slot = 3};
+
 TEST(BlockPool, GivesTheFirstThatIsFree) {
   const auto pool = BlockPool::make();
   ASSERT_NE(pool, nullptr);
-  BlockPool::Block first = pool->take();
-  BlockPool::Block second = pool->take();
+  BlockPool::Block first = pool->take(kSomebody);
+  BlockPool::Block second = pool->take(kSomebody);
   ASSERT_TRUE(first.pin);
   EXPECT_NE(first.begin, second.begin);
   std::byte* const begin = first.begin;
   transport::BlockPin another = first.pin.again();
   first.pin = {};
-  EXPECT_NE(pool->take().begin, begin);
+  EXPECT_NE(pool->take(kSomebody).begin, begin);
   another = {};
-  EXPECT_EQ(pool->take().begin, begin);
+  EXPECT_EQ(pool->take(kSomebody).begin, begin);
 }
 
 TEST(BlockPool, GivesNoneWhenAllAreInUse) {
@@ -45,21 +48,37 @@ TEST(BlockPool, GivesNoneWhenAllAreInUse) {
   ASSERT_NE(pool, nullptr);
   std::vector<BlockPool::Block> all;
   for (uint32_t i = 0; i < BlockPool::kBlocks; ++i) {
-    all.push_back(pool->take());
+    all.push_back(pool->take(kSomebody));
     ASSERT_TRUE(all.back().pin) << i;
     std::fill_n(all.back().begin, SendRun::kBlockBytes, std::byte(i));
   }
-  EXPECT_FALSE(pool->take().pin);
+  EXPECT_FALSE(pool->take(kSomebody).pin);
   for (uint32_t i = 0; i < BlockPool::kBlocks; ++i) {
     const ConstBytes block(all[i].begin, SendRun::kBlockBytes);
     EXPECT_TRUE(std::ranges::all_of(block, [i](std::byte b) { return b == std::byte(i); })) << i;
   }
 }
 
+TEST(BlockPool, GivesABlockThatWasSplicedToNobodyElse) {
+  const auto pool = BlockPool::make();
+  ASSERT_NE(pool, nullptr);
+  std::byte* const begin = pool->take(kSomebody).begin;
+  EXPECT_EQ(pool->take(kAnother).begin, begin) << "it was not spliced";
+  EXPECT_FALSE(pool->has_foreign());
+  pool->mark(begin, kSomebody);
+  EXPECT_NE(pool->take(kAnother).begin, begin);
+  EXPECT_EQ(pool->take(kSomebody).begin, begin);
+  EXPECT_TRUE(pool->has_foreign());
+  const auto other = BlockPool::make();
+  ASSERT_NE(other, nullptr);
+  other->mark(begin, kSomebody);
+  EXPECT_FALSE(other->has_foreign()) << "it is none of its blocks";
+}
+
 TEST(BlockPool, LivesAsLongAsAPin) {
   auto pool = BlockPool::make();
   ASSERT_NE(pool, nullptr);
-  BlockPool::Block block = pool->take();
+  BlockPool::Block block = pool->take(kSomebody);
   pool.reset();
   std::fill_n(block.begin, SendRun::kBlockBytes, std::byte{1});
   block.pin = {};
@@ -127,7 +146,7 @@ class Splice : public testing::TestWithParam<int> {
   SocketAddress name_;
   SplicePipe pipe_;
   std::shared_ptr<BlockPool> pool_ = BlockPool::make();
-  BlockPool::Block block_ = pool_->take();
+  BlockPool::Block block_ = pool_->take(kSomebody);
 };
 
 TEST_P(Splice, ArrivesWhole) {

@@ -326,6 +326,36 @@ TEST_P(UdpPortPair, ATrainArrivesWhoseSenderKeepsItsBlocks) {
   EXPECT_EQ(group_[2].counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)], 0u);
 }
 
+// A peer that lies acknowledges what it has not read, and reads later.
+TEST_P(UdpPortPair, ATrainThatIsReadLateHasNothingOfOtherReceivers) {
+  constexpr uint32_t kSize = 1024;
+  constexpr uint32_t kCount = 60;
+  const auto payload = pattern(size_t{kCount} * kSize, 1);
+  const auto of_others = pattern(size_t{kCount} * kSize, 2);
+  transport::BlockPins pins;
+  transport::PacketTrain train = train_of(path_, payload, kSize, 0, true);
+  train.pins = &pins;
+  ASSERT_EQ(group_[1].send_train(train).packets, kCount);
+  group_[1].flush();
+  EXPECT_EQ(pins.count(), 1u);
+  pins.clear();
+  train.payload = of_others.data();
+  train.headers.destination = roce::Qpn::in_slot(1, 5);
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(group_[1].send_train(train).packets, kCount);
+    group_[1].flush();
+    EXPECT_EQ(pins.count(), 1u) << "not copied";
+    pins.clear();
+  }
+  ASSERT_TRUE(collector_.receive(group_[2], kCount));
+  for (uint32_t i = 0; i < kCount; ++i) {
+    const ConstBytes whole = payload;
+    EXPECT_TRUE(std::ranges::equal(collector_.packets[i].payload, whole.subspan(size_t{i} * kSize, kSize)))
+        << i;
+  }
+  EXPECT_EQ(group_[2].counters().dropped[static_cast<size_t>(DropReason::kBadIcrc)], 0u);
+}
+
 TEST_P(UdpPortPair, ATrainEndsBeforeThePacketThatFaults) {
   const size_t page = 4096;
   void* const memory = readable_then_not(page);

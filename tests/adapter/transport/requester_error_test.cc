@@ -303,6 +303,34 @@ TEST_F(RequesterErrors, TakesASequenceErrorOfTheNextPsnForAnAcknowledgement) {
   EXPECT_TRUE(e.transmitted().empty());
 }
 
+// The true response comes after it.
+TEST_F(RequesterErrors, LeavesOutARefusalOfAPsnThatWasNotSent) {
+  uint64_t id = 0;
+  for (const ibv_wr_opcode opcode :
+       {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
+    for (const NakCode code : {NakCode::kRemoteAccess, NakCode::kInvalidRequest, NakCode::kSequenceError}) {
+      SCOPED_TRACE(opcode);
+      e.qp->enter(IBV_QPS_RESET);
+      e.bring_up();
+      post(opcode, 8);
+      const auto packets = e.transmitted();
+      ASSERT_EQ(packets.size(), 1u);
+      nak(101, code);
+      expect_none_sent();
+      if (opcode == IBV_WR_RDMA_READ) {
+        respond_read(packets[0], local.bytes(0, 8));
+      } else {
+        respond_atomic(100, 5);
+      }
+      expect_sent(++id);
+      expect_none_sent();
+      EXPECT_EQ(e.qp->state(), IBV_QPS_RTS);
+      EXPECT_FALSE(e.qp->has_outstanding());
+      e.transmitted();
+    }
+  }
+}
+
 TEST_F(RequesterErrors, FailsAMessageWhoseMemoryEndsInItsMidst) {
   post(IBV_WR_SEND, 10);
   const ibv_sge pieces[] = {local.sge(0, 300), {local.address(), 300, 0xdead}};

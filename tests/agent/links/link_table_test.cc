@@ -537,6 +537,25 @@ TEST(LinkTable, RemembersWhomALinkHearsForAsLongAsItIsThere) {
   EXPECT_EQ(next.set_peers("rxe1", {peers}).error().code, ENODEV);
 }
 
+// A slot may be given back before the table is settled, which asks about loopback's link.
+TEST(LinkTable, TakesNoLinkOverWhoseNetdevHasGone) {
+  LinkTable before;
+  before.netdev_changed(netdev(2, "eth0"));
+  before.netdev_changed(netdev(3, "vpn0"));
+  before.address_changed(2, address("10.0.0.1"));
+  before.address_changed(3, address("10.0.1.1"));
+  before.settle();
+  LinkTable after;
+  after.netdev_changed(netdev(2, "eth0"));
+  after.address_changed(2, address("10.0.0.1"));
+  after.restore(before.snapshot());
+  EXPECT_FALSE(after.has_automatic_loopback());
+  after.settle();
+  ASSERT_EQ(after.snapshot().links.size(), 1u);
+  EXPECT_EQ(after.snapshot().links[0].name, "rxe_eth0");
+  EXPECT_EQ(after.snapshot().next_device_index, before.snapshot().next_device_index);
+}
+
 // Names become file names, and device indexes identify devices.
 TEST(LinkTable, TakesNoLinksOverThatItWouldNotHaveMade) {
   control::LinkSnapshot left;

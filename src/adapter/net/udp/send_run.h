@@ -130,6 +130,8 @@ class SendRun {
   void follow_port();
 
   const roce::Path& path() const { return path_; }
+  uint32_t slot() const { return slot_; }
+  const std::byte* block() const { return block_; }
   // Returns the socket by which the run leaves.
   SendSocket& socket() const { return fragments_ != nullptr ? fragments_->socket() : *socket_; }
   int fd() const { return socket().fd.get(); }

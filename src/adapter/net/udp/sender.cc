@@ -25,6 +25,13 @@ namespace {
 // slow link. A search takes 20 us for each socket and sends a datagram, so it must be rare.
 constexpr Duration kLookInterval = std::chrono::milliseconds(10);
 
+// How long a pool is used. A slot goes to another user after thirty seconds, who must not share blocks with
+// the former one (BlockPool).
+constexpr Duration kPoolLife = std::chrono::seconds(10);
+// The minimum, where all of its blocks were spliced for other receivers. A new pool takes about a
+// millisecond, for the first use of its pages.
+constexpr Duration kMinPoolLife = std::chrono::milliseconds(100);
+
 void say_once_that_packets_are_cut(const roce::Path& path, uint32_t packet_bytes) {
   static std::atomic<bool> said{false};
   if (said.exchange(true, std::memory_order_relaxed)) return;
@@ -118,7 +125,8 @@ SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, SendSocket& so
   const uint8_t index = free_[--free_count_];
   staged_[staged_count_++] = index;
   SendRun& run = runs_[index];
-  run.begin(block_for(index, more), path, slot, socket, options_.port, packet_bytes, max_segments(path));
+  run.begin(block_for(index, {path.destination, slot}, more), path, slot, socket, options_.port, packet_bytes,
+            max_segments(path));
   if (!flow_labels_) run.drop_flow_label();
   if (!too_long_.empty() && is_too_long(path, packet_bytes)) [[unlikely]]
     fragment(run);
@@ -126,14 +134,33 @@ SendRun* Sender::begin_run(const roce::Path& path, uint32_t slot, SendSocket& so
 }
 
 // Returns memory for a run. `more`: the packet does not end its message, so others are likely to follow.
-std::byte* Sender::block_for(uint8_t run, bool more) {
-  if (more && pool_ == nullptr) pool_ = BlockPool::make();
-  if (more && pool_ != nullptr) {
-    BlockPool::Block block = pool_->take();
+std::byte* Sender::block_for(uint8_t run, const BlockPool::Receiver& receiver, bool more) {
+  if (more) {
+    BlockPool::Block block = take_block(receiver);
     pins_[run] = std::move(block.pin);
     if (pins_[run]) return block.begin;
   }
   return arena_.get() + run * SendRun::kBlockBytes;
+}
+
+// Returns a block of a pool, or none: then the run is copied.
+BlockPool::Block Sender::take_block(const BlockPool::Receiver& receiver) {
+  const TimePoint now = MonotonicClock::now();
+  if ((pool_ == nullptr || now - pool_begun_ >= kPoolLife) && !renew_pool(now)) return {};
+  BlockPool::Block block = pool_->take(receiver);
+  const bool may_renew = now - pool_begun_ >= kMinPoolLife && pool_->has_foreign();
+  if (block.pin || !may_renew || !renew_pool(now)) return block;
+  return pool_->take(receiver);
+}
+
+// Makes a pool whose blocks were spliced for nobody. A peer that acknowledges nothing keeps the former one
+// alive, so there are two at most. False: there is no new one.
+bool Sender::renew_pool(TimePoint now) {
+  if (!former_pool_.expired()) return false;
+  former_pool_ = pool_;
+  pool_ = BlockPool::make();
+  pool_begun_ = now;
+  return pool_ != nullptr;
 }
 
 // Asks the train's sender to hold the run's block unchanged. True: it does.
@@ -230,7 +257,11 @@ int Sender::submit(uint32_t first, uint32_t end) {
   if (alone(staged_[first])) end = first + 1;
   end = static_cast<uint32_t>(std::find_if(staged_.begin() + first + 1, staged_.begin() + end, alone) -
                               staged_.begin());
-  if (end - first == 1) return runs_[staged_[first]].transmit(pipe_) < 0 ? -1 : 1;
+  if (end - first == 1) {
+    SendRun& run = runs_[staged_[first]];
+    if (run.is_spliced() && pool_ != nullptr) pool_->mark(run.block(), {run.path().destination, run.slot()});
+    return run.transmit(pipe_) < 0 ? -1 : 1;
+  }
   for (uint32_t i = first; i < end; ++i) runs_[staged_[i]].describe(messages_[i - first].msg_hdr);
   return system_calls::sendmmsg(runs_[staged_[first]].fd(), messages_.data(), end - first, MSG_DONTWAIT);
 }

@@ -24,8 +24,10 @@ namespace verbena::net {
 // There are 16 runs, and each has a block of memory of its own. The run that was released last is reused
 // first, so that few blocks occupy the CPU cache. Runs of long messages use blocks of a pool instead, if one
 // is free. A run in a pool's block is sent without a copy (SplicePipe) if the QPs that sent its packets keep
-// the block unchanged. Several runs can be open, one per path and slot. A full run is sent at once, so that
-// the receiver processes it while the next run is filled. One thread at a time.
+// the block unchanged. A pool is used for some seconds. The next one may be used for other receivers, also
+// for a process that has got the slot of an ended one. Several runs can be open, one per path and slot. A
+// full run is sent at once, so that the receiver processes it while the next run is filled. One thread at a
+// time.
 //
 // Packets to a neighbour that answers no ARP wait in the kernel for seconds and fill the buffer of their
 // socket, which packets to other destinations need. The Sender replaces this socket by a new one, so that
@@ -62,7 +64,9 @@ class Sender {
   SendSocket* socket_for(const roce::Path& path, uint32_t slot);
   SendRun* begin_run(const roce::Path& path, uint32_t slot, SendSocket& socket, uint32_t packet_bytes,
                      bool more);
-  std::byte* block_for(uint8_t run, bool more);
+  std::byte* block_for(uint8_t run, const BlockPool::Receiver& receiver, bool more);
+  BlockPool::Block take_block(const BlockPool::Receiver& receiver);
+  bool renew_pool(TimePoint now);
   bool pin_block(const SendRun& run, const transport::PacketTrain& train);
   void release(uint32_t run) {
     pins_[run] = {};
@@ -95,7 +99,9 @@ class Sender {
   SendSockets sockets_;
   const std::unique_ptr<SendSocket> management_;
   std::unique_ptr<std::byte[]> arena_;
-  std::shared_ptr<BlockPool> pool_;  // made for the first long message
+  std::shared_ptr<BlockPool> pool_;       // made for the first long message
+  std::weak_ptr<BlockPool> former_pool_;  // until its last block is unpinned
+  TimePoint pool_begun_{};
   SplicePipe pipe_;
   std::array<SendRun, kRuns> runs_;
   std::array<transport::BlockPin, kRuns> pins_;  // keep the pool's blocks that runs use in use

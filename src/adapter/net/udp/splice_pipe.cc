@@ -71,13 +71,26 @@ BlockPool::~BlockPool() {
   munmap(mapped_, kPoolBytes);
 }
 
-BlockPool::Block BlockPool::take() {
+BlockPool::Block BlockPool::take(const Receiver& receiver) {
   for (uint32_t i = 0; i < kBlocks; ++i) {
     if (pins_[i].load(std::memory_order_acquire) != 0) continue;
+    if (receivers_[i] && *receivers_[i] != receiver) continue;
     return {mapped_ + i * kStride + kBlockAt,
             transport::BlockPin(transport::BlockPin::Count(shared_from_this(), &pins_[i]))};
   }
   return {};
+}
+
+void BlockPool::mark(const std::byte* begin, const Receiver& receiver) {
+  const auto offset = std::bit_cast<uintptr_t>(begin) - std::bit_cast<uintptr_t>(mapped_);
+  if (offset < kBlocks * kStride) receivers_[offset / kStride] = receiver;
+}
+
+bool BlockPool::has_foreign() const {
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    if (receivers_[i] && pins_[i].load(std::memory_order_acquire) == 0) return true;
+  }
+  return false;
 }
 
 ssize_t SplicePipe::send(int socket, msghdr& message, size_t copied) {

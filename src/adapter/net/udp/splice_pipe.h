@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <sys/socket.h>
 
 #include "adapter/transport/packet_io.h"
 #include "base/own_fd.h"
+#include "wire/roce/path.h"
 
 namespace verbena::net {
 
@@ -18,8 +20,12 @@ namespace verbena::net {
 // (SplicePipe). A block is free when nobody holds a pin on it. take() returns the first free block, so that
 // few blocks occupy the CPU cache.
 //
+// Queued packets of the kernel refer to a block long after its pins are gone, if the receiver acknowledges
+// what it has not read. It then reads what the block holds by that time. So once a block was spliced for a
+// receiver, no other gets it.
+//
 // The pool consists of two huge pages where these are available, since the kernel looks up parts of a huge
-// page faster. take() is for one thread at a time.
+// page faster. take() and mark() are for one thread at a time.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   // Number of bytes at the beginning of a run that are copied. The rest then occupies at most fifteen whole
@@ -34,17 +40,29 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool();
 
+  // A process that can read the packets of a block: the host's address, and the slot of the QPN.
+  struct Receiver {
+    roce::Address address;
+    uint32_t slot;
+    bool operator==(const Receiver&) const = default;
+  };
   struct Block {
     std::byte* begin = nullptr;  // SendRun::kBlockBytes long; null if none is free
-    transport::BlockPin pin;     // empty if all blocks are in use
+    transport::BlockPin pin;     // empty if no block is free
   };
-  Block take();
+  // Returns a free block that was spliced for nobody else.
+  Block take(const Receiver& receiver);
+  // Notes that the block was spliced for the receiver. Does nothing if it is none of this pool.
+  void mark(const std::byte* begin, const Receiver& receiver);
+  // Whether a block is free that take() refuses to some.
+  bool has_foreign() const;
 
  private:
   explicit BlockPool(std::byte* mapped) : mapped_(mapped) {}
 
   std::byte* const mapped_;
   std::array<std::atomic<uint32_t>, kBlocks> pins_{};
+  std::array<std::optional<Receiver>, kBlocks> receivers_{};
 };
 
 // Sends a datagram or super-packet without copying it: the kernel's packet refers to the pages of the

@@ -12,6 +12,7 @@
 #include <poll.h>
 
 #include "base/format.h"
+#include "base/text.h"
 
 namespace verbena::rdma_core {
 namespace {
@@ -43,8 +44,9 @@ void require(int error, const std::string& sentence) {
   if (error != 0) fail_of_call(sentence);
 }
 
-int length_of(std::string_view text) {
-  return static_cast<int>(text.size());
+// The peer chooses the text, which must not be able to control the terminal.
+void say_ping(const char* what, std::string_view text) {
+  std::printf("%s: %s\n", what, printable(text).c_str());
 }
 
 }  // namespace
@@ -397,7 +399,7 @@ void Session::mirror() {
   await(Step::kReadComplete, "RDMA_READ_COMPLETE");
   debug("server received read complete\n");
   const std::string_view text = text_of(sink_.bytes);
-  if (plan_.verbose && !plan_.json) std::printf("server ping data: %.*s\n", length_of(text), text.data());
+  if (plan_.verbose && !plan_.json) say_ping("server ping data", text);
   post_message();
   debug("server posted go ahead\n");
 
@@ -435,7 +437,7 @@ void Session::round(int number) {
     throw Failure{-1};
   }
   const std::string_view text = text_of(sink_.bytes);
-  if (plan_.verbose && !plan_.json) std::printf("ping data: %.*s\n", length_of(text), text.data());
+  if (plan_.verbose && !plan_.json) say_ping("ping data", text);
   ++pings_;
 }
 
