@@ -257,6 +257,10 @@ TEST_F(SlowReceiverTest, GetsNothingDuringAPauseAndOthersDo) {
     expect_forwarded(2, other, tag);
   }
   EXPECT_THAT(test::forwarded_tags(slow.get(), 0), IsEmpty());
+  // The time must not pass within work for the other. The thread may still have been measuring it.
+  ASSERT_TRUE(wire_.add());
+  const UniqueFd third = begin(3, kUser + 2);
+  expect_forwarded(3, third, 1);
   work_.pass(SlowWork::kEach * 100 * SlowUsers::kPause);
   expect_forwarded(2, other, 14);
   std::vector<uint32_t> late;
