@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/objects/send_request.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 

@@ -3,7 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <map>
+#include <set>
 
 #include <sys/types.h>
 
@@ -19,14 +19,14 @@ namespace verbena::agent {
 // datagram. So users get shares (base/quota.h).
 //
 // A socket counts until all its descriptors are closed, in any process. The agent keeps none, since it would
-// not see that. It puts the socket into an epoll instance of the user, for no event: the kernel takes it out
-// at the last close, and /proc/self/fdinfo lists those that are left.
+// not see that. It puts the socket into an epoll instance, for no event: the kernel takes it out at the last
+// close, and /proc/self/fdinfo lists those that are left, with their users.
 //
 // For the agent's thread.
 class GroupSockets {
  public:
   static constexpr Quota::Size kSockets = Quota::Size::of(4096);
-  // The minimum time between two looks at what a user has left.
+  // The minimum time between two looks at what is left.
   static constexpr Duration kLookInterval = std::chrono::seconds(1);
 
   explicit GroupSockets(uid_t own, Quota::Size sockets = kSockets) : quota_(sockets, own) {}
@@ -37,14 +37,12 @@ class GroupSockets {
   size_t of(uid_t user) const { return quota_.of(user); }
 
  private:
-  struct OfUser {
-    UniqueFd epoll;
-    TimePoint next_look{};
-  };
-  void look(uid_t user, OfUser& its, TimePoint now);
+  void look(TimePoint now);
 
   Quota quota_;
-  std::map<uid_t, OfUser> users_;
+  std::set<uid_t> users_;  // who have sockets
+  UniqueFd epoll_;
+  TimePoint next_look_{};
 };
 
 }  // namespace verbena::agent

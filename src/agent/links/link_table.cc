@@ -220,7 +220,7 @@ bool LinkTable::settle() {
   // Sorts loopback last: programs that take the first device should get one that reaches other hosts.
   std::ranges::sort(now.links, [&](const control::Link& a, const control::Link& b) {
     const auto rank = [&](const control::Link& link) {
-      return std::pair(netdevs_[link.interface_index].netdev.loopback, link.interface_index);
+      return std::pair(netdevs_.at(link.interface_index).netdev.loopback, link.interface_index);
     };
     return rank(a) < rank(b);
   });
@@ -287,9 +287,8 @@ bool LinkTable::wants_automatic_link(const KnownNetdev& known) const {
   }
   if (!netdev.loopback) return true;
   return std::ranges::none_of(links_, [&](const KnownLink& link) {
-    const auto other = netdevs_.find(link.interface_index);
-    return other != netdevs_.end() && !other->second.netdev.loopback && other->second.netdev.up &&
-           other->second.netdev.carrier;
+    const Netdev& other = netdevs_.at(link.interface_index).netdev;
+    return !other.loopback && other.up && other.carrier;
   });
 }
 

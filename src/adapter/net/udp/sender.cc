@@ -148,8 +148,8 @@ BlockPool::Block Sender::take_block(const BlockPool::Receiver& receiver) {
   const TimePoint now = MonotonicClock::now();
   if ((pool_ == nullptr || now - pool_begun_ >= kPoolLife) && !renew_pool(now)) return {};
   BlockPool::Block block = pool_->take(receiver);
-  const bool may_renew = now - pool_begun_ >= kMinPoolLife && pool_->has_foreign();
-  if (block.pin || !may_renew || !renew_pool(now)) return block;
+  if (block.pin || now - pool_begun_ < kMinPoolLife) return block;
+  if (!pool_->has_foreign() || !renew_pool(now)) return {};  // all blocks are in use
   return pool_->take(receiver);
 }
 
