@@ -10,7 +10,7 @@ constexpr size_t kShare = 2;
 }  // namespace
 
 bool Quota::allows(uid_t user, size_t more) const {
-  if (is_trusted(user)) return trusted_ + strangers_ + more <= size_.all;
+  if (is_trusted(user)) return trusted_ + std::max(size_.kept_for_strangers, strangers_) + more <= size_.all;
   const size_t left = left_for_strangers();
   if (more > left) return false;
   const size_t held = of(user);

@@ -12,10 +12,11 @@ namespace verbena {
 
 // Shares a fixed number of items (slots, connections, descriptors) among users.
 //
-// Root and the agent's own user may take all items. A reserve is set aside for those two, and the other users
-// share the rest. There is no fixed share per user. A user may take another item if the user then has at most
-// twice the number of items still free. So a single user gets at most two thirds; two users get two fifths
-// each, and a fifth stays free. A user without items may take as many as are free in one call.
+// Root and the agent's own user may take all items but those kept for strangers. A reserve is set aside for
+// those two, and the other users share the rest. There is no fixed share per user. A user may take another
+// item if the user then has at most twice the number of items still free. So a single user gets at most two
+// thirds; two users get two fifths each, and a fifth stays free. A user without items may take as many as are
+// free in one call.
 //
 // One thread at a time. Pure: no clock, no system calls.
 class Quota {
@@ -26,6 +27,8 @@ class Quota {
 
     size_t all;
     size_t reserve;  // items set aside for root and the agent's own user
+    // Items set aside for the other users, where strangers can make a service of root's take items.
+    size_t kept_for_strangers = 0;
   };
   Quota(Size size, uid_t own) : size_(size), own_(own) {}
   // Changes the number of items. A user above the new limit keeps its items.

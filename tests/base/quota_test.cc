@@ -46,6 +46,13 @@ TEST(Quota, RootAndTheAgentsOwnUserHaveTheReserveAndAllElse) {
   EXPECT_EQ(take_all(unused, kOwn), kSize.all);
 }
 
+TEST(Quota, RootLeavesToStrangersWhatIsKeptForThem) {
+  Quota quota({.all = 1000, .reserve = 100, .kept_for_strangers = 100}, kOwn);
+  EXPECT_EQ(take_all(quota, kRoot), 900u);
+  EXPECT_FALSE(quota.allows(kOwn));
+  EXPECT_GE(take_all(quota, 1000), 60u);
+}
+
 TEST(Quota, WhatIsGivenBackMayBeTakenAgain) {
   Quota quota(kSize, kOwn);
   take_all(quota, 1000);

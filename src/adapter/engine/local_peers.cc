@@ -25,9 +25,6 @@ using transport::IncomingPacket;
 using transport::PlainSend;
 using transport::QueuePair;
 
-// How long somebody who connects a QP waits for the other process. It answers within a fraction of a
-// millisecond if it runs at all; and a QP that goes by its port meanwhile is moved later.
-constexpr Duration kPatience = std::chrono::milliseconds(20);
 // An agent may be restarted, and our question with it be lost.
 constexpr Duration kAskTimeout = std::chrono::seconds(1);
 // After a refusal. The process at the slot may be another by then.
@@ -209,16 +206,25 @@ void LocalPeers::on_alarm() {
 }
 
 // One that has let somebody wait in vain may be stopped: the next QPs do without it until it answers.
+// Processes of other users, which may do so on purpose, have a hundredth of the time together.
 bool LocalPeers::is_worth_waiting_for(const roce::Path& path, roce::Qpn destination) {
-  return is_pending(path, destination) && !peers_[destination.slot()]->kept_waiting;
+  if (!is_pending(path, destination)) return false;
+  const LocalPeer& peer = *peers_[destination.slot()];
+  if (peer.kept_waiting) return false;
+  return peer.user == ::geteuid() || call_clock_->now() >= strangers_awaited_from_;
 }
 
-void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
+void LocalPeers::note_wait_in_vain(LocalPeer& peer) {
+  peer.kept_waiting = true;
+  if (peer.user != ::geteuid()) strangers_awaited_from_ = call_clock_->now() + kPatience * CallCosts::kShare;
+}
+
+void LocalPeers::await(const roce::Path& path, roce::Qpn destination, Duration patience) {
   const CancellationOff whole;
   const auto pending = [&] {
     return shard_.exclusively([&] { return is_worth_waiting_for(path, destination); });
   };
-  const TimePoint end = MonotonicClock::now() + kPatience;
+  const TimePoint end = MonotonicClock::now() + patience;
   for (bool first = true;; first = false) {
     uint32_t seen;
     {
@@ -231,7 +237,7 @@ void LocalPeers::await(const roce::Path& path, roce::Qpn destination) {
     if (news_.wait_until(lock, end, [&] { return news_count_ != seen; })) continue;
     lock.unlock();
     shard_.exclusively([&] {
-      if (!abandoned_) peers_[destination.slot()]->kept_waiting = true;
+      if (!abandoned_) note_wait_in_vain(*peers_[destination.slot()]);
     });
     return;
   }
@@ -346,7 +352,11 @@ void LocalPeers::connect(control::SlotChannel news) {
     if (peer == nullptr) return;
     open_poll_set();
     peer->kept_waiting = false;
-    if (news.is_end_of_lease()) return end_lines(*peer);
+    if (news.is_end_of_lease()) {
+      end_lines(*peer);
+      peer->user = kUnknownUser;
+      return;
+    }
     peer->user = news.peer_user;
     // An answer to a question that was asked twice, or a question of one that had not heard of our answer
     // yet. Both ends look first whether there is a line by now, and keep it if there is.
@@ -820,9 +830,10 @@ bool LocalPeers::listen(bool on) {
   return is_something_there;
 }
 
-// The lines are the parent's.
+// The lines are the parent's. The child does not even have the memory of other users' halves (MADV_DONTFORK).
 void LocalPeers::abandon() {
   abandoned_ = true;
+  sources_.clear();
   for (const auto& peer : peers_) {
     if (peer != nullptr) peer->abandon();
   }

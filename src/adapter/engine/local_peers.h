@@ -89,9 +89,12 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   // What is sent from now on goes into the ring of the file, too; an empty one: no longer. Who reads the ring
   // is not trusted.
   void capture(const UniqueFd& ring);
+  // How long await() waits. The other process answers within a fraction of a millisecond if it runs at all;
+  // and a QP that goes by its port meanwhile is moved later.
+  static constexpr Duration kPatience = std::chrono::milliseconds(20);
   // Before a QP is connected: sees to it that there is a channel, if there can be one, and waits for the
-  // other process's answer, some milliseconds at most.
-  void await(const roce::Path& path, roce::Qpn destination);
+  // other process's answer.
+  void await(const roce::Path& path, roce::Qpn destination, Duration patience = kPatience);
 
   // ---- inside Shard::exclusively()
 
@@ -105,6 +108,9 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   // sender can be reached by memory it is asked for copies from then on. One that the program has not named
   // is asked for a channel as a guest.
   bool heard(const GroupMember& member, const transport::IncomingPacket& packet);
+
+  // Whether await() would wait.
+  bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);
 
   // LocalWays
   const transport::Route* find(const roce::Path& path, roce::Qpn destination) override;
@@ -159,7 +165,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void take_invitation(LocalPeer& peer, ForeignSocket& socket);
   void accept(LocalPeer& peer, ForeignSocket socket);
   bool question_came_to_nothing(LocalPeer& peer);
-  bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);
+  void note_wait_in_vain(LocalPeer& peer);
   bool watch(LocalLine& line);
   void set_line(LocalPeer& peer, LocalPeer::Side side, std::unique_ptr<LocalLine> line);
   void read_sockets();
@@ -222,6 +228,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   };
   std::vector<UserCosts> user_costs_;
   CallCosts guest_costs_;
+  TimePoint strangers_awaited_from_{};  // when await() waits for other users' processes again
   Pausing pausing_{*this};
   const std::function<void()> on_pause_ = [this] { resume_in({}); };
   std::vector<Source> sources_;

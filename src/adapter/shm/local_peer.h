@@ -126,7 +126,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
   // The user of the process at the slot, as the agent said last.
-  uid_t user = 0;
+  uid_t user = kUnknownUser;
 
   // The program itself has named it, once at least, while there was no channel.
   bool is_wanted = false;

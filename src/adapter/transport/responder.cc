@@ -115,6 +115,7 @@ void Responder::start() {
   end_wait();
   dropped_.reset();
   kept_.clear();
+  refusal_.clear();  // it was for the former peer
   arrivals_due_ = is_heard_ = false;
   unheard_ = unheard_gaps_ = 0;
   by_word_.clear();
@@ -162,7 +163,7 @@ void Responder::on_request(const roce::Packet& packet, TimePoint now, LentPayloa
     }
     if (nak_) [[unlikely]] {
       note_refusal(packet);
-      if (is_not_ready() && keeps()) kept_.add(packet, psns_of(packet), expected_);
+      if (is_not_ready() && may_keep(packet, lent)) kept_.add(packet, psns_of(packet), expected_);
     } else if (!kept_.empty()) {
       execute_kept();
     }
@@ -513,7 +514,7 @@ void Responder::pass_on(const roce::Packet& packet) {
 // The packet waits until everything before it is answered: kept here, or else requested from its sender then.
 void Responder::hold_back(const roce::Packet& packet) {
   passed_.hold_back();
-  if (keeps()) kept_.add(packet, psns_of(packet), expected_);
+  if (may_keep(packet, nullptr)) kept_.add(packet, psns_of(packet), expected_);
 }
 
 // The request has come before, and its owner has not answered. If that takes long, perhaps because the owner
@@ -758,15 +759,13 @@ uint32_t Responder::psns_of(const roce::Packet& packet) const {
   return packets_for(std::min(packet.headers.dma_length, kMaxMessageBytes), mtu());
 }
 
-// A rendezvous payload cannot be kept: it may be gone when its turn comes. (Such a packet is early only if
-// the route to the peer has changed to one that loses packets since it was put into a ring.)
 void Responder::on_early(const roce::Packet& packet, uint32_t ahead, const LentPayload* lent) {
   const bool is_gap = !kept_.has(expected_);  // else the expected packet is here, and waits
   const bool gap_is_new = !kept_.has_after(expected_);
   if (is_gap && gap_is_new && !gap_reported_) {
     qp_.note_frequent(trace::Kind::kOutOfSequence, {packet.headers.psn.value(), expected_.value()});
   }
-  if (keeps() && lent == nullptr && ahead < ReorderBuffer::kMaxAhead) {
+  if (may_keep(packet, lent) && ahead < ReorderBuffer::kMaxAhead) {
     if (!kept_.add(packet, psns_of(packet), expected_)) qp_.count(kDuplicateRequests);
     const bool is_occasion = !kept_.empty() && (gap_is_new || packet.headers.ack_request);
     if (is_occasion && may_tell(gap_is_new)) arrivals_due_ = true;

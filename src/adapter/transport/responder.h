@@ -195,6 +195,11 @@ class Responder {
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
   void execute_kept();
   bool keeps() const { return !qp_.route().traits.lossless && qp_.config().repairs; }
+  // A rendezvous payload may be gone when its turn comes, and a super-packet has no place in the reorder
+  // buffer. Both come by shared memory, also while the QP's own route is still a port.
+  bool may_keep(const roce::Packet& packet, const LentPayload* lent) const {
+    return keeps() && packet.count == 1 && lent == nullptr;
+  }
   uint32_t psns_of(const roce::Packet& packet) const;
   void receive(const roce::Packet& packet, LentPayload* lent);
   void execute_read(const roce::Packet& packet);

@@ -28,7 +28,7 @@ QpConfig with_parts(QpConfig config, delegate_detail::Parts& parts) {
 namespace delegate_detail {
 
 const Route& Splitter::find(const roce::Path& path, roce::Qpn destination) {
-  route_ = routes_ != nullptr ? routes_->find(path, destination) : no_route();
+  route_ = routes_ != nullptr ? routes_->find_known(path, destination) : no_route();
   wire_ = std::exchange(route_.sink, this);
   route_.traits.lossless = false;  // the target learns at once of a request that finds no receive request
   return route_;

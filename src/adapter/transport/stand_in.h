@@ -30,6 +30,7 @@ class Splitter final : public PacketSink, public Routes {
  public:
   Splitter(StandIn& stand_in, Routes* routes) : stand_in_(stand_in), routes_(routes) {}
 
+  // The program has not named the requester, so no channel is asked for: a request may name any process.
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
   // Call when nothing more can be sent now. If the last packet was a response, tells the target that the

@@ -242,6 +242,7 @@ TargetPeer::~TargetPeer() {
 // A receive request that a message had begun to fill completes in error (IBTA volume 1, 10.3.1: flushed).
 void TargetPeer::end(StandIns::iterator stand_in) {
   if (stand_in->second->state() != IBV_QPS_ERR) stand_in->second->enter(IBV_QPS_ERR);
+  reads_ -= stand_in->second->attributes().max_dest_rd_atomic;
   stand_ins_.erase(stand_in);
 }
 
@@ -277,6 +278,7 @@ bool TargetPeer::take_request(const RequestMessage& message, ConstBytes bytes) {
 }
 
 transport::StandIn* TargetPeer::make(const RequestMessage& message) {
+  if (reads_ + message.max_dest_rd_atomic > kMaxReads) return nullptr;
   transport::QpConfig config;
   config.qpn = roce::Qpn(message.qpn);
   config.keys = &keys_;
@@ -291,7 +293,9 @@ transport::StandIn* TargetPeer::make(const RequestMessage& message) {
     attributes.max_dest_rd_atomic = message.max_dest_rd_atomic;
     set_changeable(attributes, message);
     made->begin();
-    return (stand_ins_[message.qpn] = std::move(made)).get();
+    transport::StandIn* const added = (stand_ins_[message.qpn] = std::move(made)).get();
+    reads_ += message.max_dest_rd_atomic;
+    return added;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

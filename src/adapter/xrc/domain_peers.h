@@ -197,6 +197,10 @@ class OwnerPeer final : public Peer {
 // begun to fill complete with an error.
 class TargetPeer final : public Peer, private transport::StandInAnswers {
  public:
+  // The maximum number of READs and atomics for which all stand-ins of a link have resources, some 20 MiB.
+  // The other process, which may be another user's, says how many each of them has.
+  static constexpr uint32_t kMaxReads = 65536;
+
   // Stand-ins use `keys`, and `queues`, this process's shared receive queues for XRC.
   TargetPeer(Shard& shard, memory::KeyTable& keys, const queues::SharedReceiveQueueTable& queues,
              const Key& key, DomainPeers& peers, ForeignSocket socket);
@@ -221,6 +225,7 @@ class TargetPeer final : public Peer, private transport::StandInAnswers {
   memory::KeyTable& keys_;
   const queues::SharedReceiveQueueTable& queues_;
   StandIns stand_ins_;  // key: the target's QPN
+  uint32_t reads_ = 0;  // of all stand-ins
 };
 
 // The other processes on this host that share XRC domains with this one. An XRC target QP of one process may

@@ -82,20 +82,20 @@ void LongMessages::pump(const RmppKey& key) {
   for (const Mad& each : segments) host_.send_segment(sending, each);
 }
 
+// Replies last, when no entry is in use: where the other end is on this link, it takes the reply at once, and
+// its answer may end this message or another.
 bool LongMessages::on_control(uint32_t device_index, const Mad& mad, const Correspondent& from) {
   const RmppKey key = mad::rmpp_key_answered_by(device_index, from.path.destination, mad);
   const auto found = sendings_.find(key);
   if (found == sendings_.end()) return false;
   Entry& entry = found->second;
-  const auto refusal = entry.sender.on_control(mad, MonotonicClock::now());
-  const bool wants_answer = entry.sending.header.timeout_ms != 0;
-  if (refusal) host_.reply(device_index, *refusal, from);
+  std::optional<Mad> reply = entry.sender.on_control(mad, MonotonicClock::now());
   // The sender of a request acknowledges the last ACK, so that the answer may begin (13.6.6.3).
-  if (entry.sender.state() == RmppSender::State::kDone && wants_answer) {
-    host_.reply(device_index, mad::rmpp_ack(mad, 0, 1), from);
-  }
+  const bool wants_answer = entry.sending.header.timeout_ms != 0;
+  if (wants_answer && entry.sender.state() == RmppSender::State::kDone) reply = mad::rmpp_ack(mad, 0, 1);
   entry.timer.arm(entry.sender.deadline());
   settle(found);
+  if (reply) host_.reply(device_index, *reply, from);
   return true;
 }
 

@@ -190,6 +190,7 @@ void Endpoint::connect(std::size_t index, const Keys& peer, ibv_mtu mtu) {
 
 void Endpoint::post_receives(std::uint64_t size) {
   receive_size_ = size;
+  receive_list_.clear();
   receives_posted_.assign(parameters_.queue_pairs, 0);
   receives_checked_.assign(parameters_.queue_pairs, 0);
   for (std::size_t i = 0; i < parameters_.queue_pairs; ++i) {
@@ -207,9 +208,11 @@ verbena::slice Endpoint::next_receive(std::size_t index) {
 }
 
 void Endpoint::post_receives_of(std::size_t index) {
-  receive_list_.clear();
-  for (std::uint32_t k = 0; k < parameters_.receive_list_length; ++k)
-    receive_list_.push_back(verbena::recv(next_receive(index)).numbered(index));
+  if (!has_one_receive_place() || receive_list_.empty()) {
+    receive_list_.clear();
+    for (std::uint32_t k = 0; k < parameters_.receive_list_length; ++k)
+      receive_list_.push_back(verbena::recv(next_receive(index)).numbered(index));
+  }
   const std::span list(receive_list_);
   (srq_ ? srq_->post_all(list) : pairs_[index].post_all(list)).value();
 }
@@ -218,8 +221,9 @@ void Endpoint::verify_receive(std::size_t index) {
   const std::uint64_t at = place(receives_checked_[index]++);
   const verbena::slice message = receive_buffer(index).part(at, receive_size_);
   check_pattern(message, index, parameters_.is_latency() ? 0 : at, "message");
-  // Where receives share a place, the next message may have come already.
-  if (parameters_.receive_depth <= layout_.length(receive_size_))
+  // Where receives share a place, the next message may have come already, unless the peer waits for an
+  // answer.
+  if (has_one_receive_place() || parameters_.receive_depth <= layout_.length(receive_size_))
     std::ranges::fill(message.bytes(), std::byte{0});
 }
 

@@ -88,8 +88,12 @@ class Endpoint {
  private:
   void fill_buffers();
   verbena::slice next_receive(std::size_t index);
+  // Messages of a latency test come one at a time, so all are received in one place, as perftest does. A
+  // place for each would cost a cache miss for each, about 0.04 us.
+  bool has_one_receive_place() const { return parameters_.is_latency() && !parameters_.is_burst_latency(); }
   // The place of the message with a number of a queue pair within its buffer.
   std::uint64_t place(std::uint64_t number) const {
+    if (has_one_receive_place()) return 0;
     return number % layout_.length(receive_size_) * layout_.step(receive_size_);
   }
   verbena::region allocate(std::uint64_t size) const;

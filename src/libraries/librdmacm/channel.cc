@@ -59,6 +59,7 @@ Result<CmEvent> Channel::next() {
     if (got == 0) return fail(ENODATA);
     const std::lock_guard lock(mutex_);
     if (closed_) return fail(EBADF);
+    if (has_unsent()) flush_locked();
     if (is_event(event, got)) early_.push_back(event);
     if (early_.empty()) continue;
     event = early_.front();
@@ -74,13 +75,22 @@ bool Channel::post(const CmEvent& event) {
   return flush_locked();
 }
 
+// Returns false if there is no room. Otherwise the message was sent, or its reader is gone.
+bool Channel::send_locked(const CmEvent& event) {
+  const ssize_t sent = ::send(agents_end_.get(), &event, sizeof event, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent >= 0 || (errno != EAGAIN && errno != EINTR);
+}
+
 bool Channel::flush_locked() {
-  if (!agents_end_.is_ours()) unsent_.clear();
-  while (!unsent_.empty()) {
-    const ssize_t sent =
-        ::send(agents_end_.get(), &unsent_.front(), sizeof(CmEvent), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    unsent_.pop_front();  // sent, or the reader is gone
+  if (!agents_end_.is_ours()) {
+    unsent_tokens_ = 0;
+    unsent_.clear();
+  }
+  for (; unsent_tokens_ > 0; --unsent_tokens_) {
+    if (!send_locked(token())) return false;
+  }
+  for (; !unsent_.empty(); unsent_.pop_front()) {
+    if (!send_locked(unsent_.front())) return false;
   }
   return true;
 }
@@ -101,7 +111,7 @@ std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wa
       ++tokens;
     }
   }
-  tokens += std::erase_if(unsent_, [](const CmEvent& event) { return event.type == kToken; });
+  tokens += unsent_tokens_;
   const auto move_out = [&](const CmEvent& event) {
     if (!wanted(event)) return false;
     taken.push_back(event);
@@ -111,7 +121,7 @@ std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wa
   std::erase_if(unsent_, move_out);
   // Puts tokens back, except those whose reader has taken the token but not yet its event.
   const size_t being_read = waiting - std::min(waiting, tokens);
-  for (size_t i = being_read; i < early_.size(); ++i) unsent_.push_back(token());
+  unsent_tokens_ = early_.size() - std::min(early_.size(), being_read);
   flush_locked();
   return taken;
 }
@@ -121,6 +131,7 @@ void Channel::close() {
   closed_ = true;
   fd = -1;
   early_.clear();
+  unsent_tokens_ = 0;
   unsent_.clear();
   close_unread_locked();
 }

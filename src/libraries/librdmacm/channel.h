@@ -24,6 +24,7 @@ namespace verbena::rdmacm {
 // other events must keep their order, and `fd` must be readable if and only if there is an event. So events
 // that were read too early wait in `early_`, and the socket holds a token for each of them. A token is a
 // message whose reader gets the first event of `early_`. Each message in the socket thus yields one event.
+// Messages that do not fit are sent when others are read. So while some are unsent, there is one to read.
 //
 // Thread-safe. A channel lives as long as an identifier uses it, even after the application destroyed it.
 class Channel : public rdma_event_channel {
@@ -49,7 +50,7 @@ class Channel : public rdma_event_channel {
   }
   bool waits_for_room() {
     const std::lock_guard lock(mutex_);
-    return !unsent_.empty();
+    return has_unsent();
   }
 
   // Whether post() was ever called, so that events of this process may be in the channel.
@@ -91,6 +92,9 @@ class Channel : public rdma_event_channel {
   };
 
   Channel(uint32_t number, UniqueFd application, UniqueFd agent);
+  // REQUIRES for the functions up to close_unread_locked(): mutex_ is held
+  bool has_unsent() const { return unsent_tokens_ > 0 || !unsent_.empty(); }
+  bool send_locked(const protocol::CmEvent& event);
   bool flush_locked();
   void close_unread_locked() {
     if (closed_ && readers_ == 0) application_.reset();
@@ -101,7 +105,8 @@ class Channel : public rdma_event_channel {
   OwnFd agents_end_;
   std::mutex mutex_;
   std::deque<protocol::CmEvent> early_;
-  std::deque<protocol::CmEvent> unsent_;
+  std::deque<protocol::CmEvent> unsent_;  // events of this process
+  size_t unsent_tokens_ = 0;
   bool has_own_events_ = false;
   bool closed_ = false;
   uint32_t readers_ = 0;

@@ -281,6 +281,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 bool process(Event& event, const CmEvent& message, Identifier& identifier) {
+  const std::lock_guard lock(identifier.processing);
   for (const Row& row : kRows) {
     if (static_cast<uint32_t>(row.type) == message.type) return row.handler(event, message, identifier);
   }

@@ -130,6 +130,10 @@ class Identifier : public rdma_cm_id {
   bool resolving_information = false;
   rdma_addrinfo* information = nullptr;
 
+  // Held while an event is processed, so that rdma_destroy_qp(3) in another thread does not destroy the QP
+  // meanwhile. Taken before all other locks.
+  std::mutex processing;
+
   std::mutex mutex;
   std::condition_variable acknowledged_one;
   uint32_t number = 0;

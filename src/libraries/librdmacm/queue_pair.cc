@@ -143,6 +143,13 @@ VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr*
 
 namespace {
 
+// Takes the object away from the event that another thread may be processing.
+template <class Object>
+Object* take_member(Identifier& identifier, Object* rdma_cm_id::*member) {
+  const std::lock_guard lock(identifier.processing);
+  return std::exchange(identifier.*member, nullptr);
+}
+
 // Destroys rdma_cm_id::qp or rdma_cm_id::srq, and the completion queues that librdmacm has provided for it.
 template <class Object>
 void destroy_member(rdma_cm_id* id, Object* rdma_cm_id::*member, int (*destroy)(Object*),
@@ -150,8 +157,9 @@ void destroy_member(rdma_cm_id* id, Object* rdma_cm_id::*member, int (*destroy)(
   if (id == nullptr) return;
   const auto body = [&] {
     if (!Identifier::is_one(id)) return because(EINVAL, kNoIdentifier, verbena::ptr(id));
-    if (id->*member == nullptr) return 0;
-    destroy(std::exchange(id->*member, nullptr));
+    Object* const object = take_member(Identifier::of(id), member);
+    if (object == nullptr) return 0;
+    destroy(object);
     destroy_completion_queues(Identifier::of(id));
     return 0;
   };

@@ -15,16 +15,19 @@
 
 namespace verbena::rsockets {
 
-// The queues of a listening rsocket: unanswered connection requests, streams that are being connected, and
-// streams ready for accept(). As with TCP, the backlog limits the streams in the last two queues together. A
-// request beyond the backlog waits in the first queue, without a queue pair, until a place becomes free or
-// its sender gives up. A request whose sender's hardware address is unknown is set aside, without a place in
-// the backlog, while the kernel looks for that address. Thread-safe.
+// The queues of a listening rsocket: unanswered connection requests, half-open streams, and streams ready for
+// accept(). The backlog limits the ready streams: while it is reached, further requests wait in the first
+// queue, without a queue pair, until a place becomes free or their senders give up. A half-open stream awaits
+// its peer's confirmation, which a hostile peer withholds. So half-open streams take no place in the backlog,
+// as in TCP's SYN queue. They have a limit of their own, and the oldest gives way to a newcomer. A request
+// whose sender's hardware address is unknown is set aside, without a place in the backlog, while the kernel
+// looks for that address. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
   explicit AcceptQueue(size_t backlog) : backlog_(backlog) {}
-  static constexpr size_t kMaxRequests = 1024;                      // unanswered requests; more are rejected
+  static constexpr size_t kMaxRequests = 1024;   // unanswered requests; more are rejected
+  static constexpr size_t kLeastHalfOpen = 256;  // the limit of half-open streams, unless the backlog is more
   static constexpr Duration kSearchTime = std::chrono::seconds(1);  // as ibv_modify_qp(3) waits
   // A host on the link answers ARP in less. Each further pause is twice as long as the one before: some ten
   // looks in a second, however many hosts do not answer.
@@ -120,18 +123,20 @@ class AcceptQueue {
     if (may_answer()) return now;
     return searches_.empty() ? kNever : std::max(now, searches_.begin()->first);
   }
-  // Queues a stream that is being connected, in the place that next_request() reserved. Returns false if the
-  // listener was closed meanwhile.
-  bool opening(std::shared_ptr<Stream> stream) {
+  // Releases the reserved place, and queues a half-open stream. Returns a stream to refuse, if there is one:
+  // the oldest of too many half-open ones, or `stream` itself if the listener was closed meanwhile.
+  std::shared_ptr<Stream> opening(std::shared_ptr<Stream> stream) {
     const std::lock_guard lock(mutex_);
     --reserved_;
-    if (closed_) return false;
+    if (closed_) return stream;
+    std::shared_ptr<Stream> oldest;
+    if (opening_.size() >= std::max(backlog_, kLeastHalfOpen)) oldest = take_opening(opening_.front().get());
     opening_.push_back(std::move(stream));
-    return true;
+    return oldest;
   }
 
-  // Makes a stream ready for accept(). Called when the stream's connection is established. Returns false if
-  // the stream is not among those being connected.
+  // Makes a stream ready for accept(), even beyond the backlog. Called when the stream's connection is
+  // established. Returns false if the stream is not half-open.
   bool opened(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     auto taken = take_opening(stream);
@@ -139,8 +144,8 @@ class AcceptQueue {
     ready_.push_back(std::move(taken));
     return true;
   }
-  // Removes and returns a stream whose connection could not be established; null if the stream is not among
-  // those being connected.
+  // Removes and returns a stream whose connection could not be established; null if the stream is not
+  // half-open.
   std::shared_ptr<Stream> failed(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     return take_opening(stream);
@@ -186,9 +191,7 @@ class AcceptQueue {
   };
 
   // REQUIRES for both: mutex_ is held
-  bool may_answer() const {
-    return !requests_.empty() && reserved_ + opening_.size() + ready_.size() < backlog_;
-  }
+  bool may_answer() const { return !requests_.empty() && reserved_ + ready_.size() < backlog_; }
   std::shared_ptr<Stream> take_opening(const Stream* stream) {
     const auto found = std::find_if(opening_.begin(), opening_.end(),
                                     [&](const auto& other) { return other.get() == stream; });
@@ -203,8 +206,8 @@ class AcceptQueue {
   bool closed_ = false;
   size_t reserved_ = 0;
   std::deque<Request> requests_;
-  std::multimap<TimePoint, Search> searches_;  // by the time of the next look
-  std::vector<std::shared_ptr<Stream>> opening_;
+  std::multimap<TimePoint, Search> searches_;     // by the time of the next look
+  std::vector<std::shared_ptr<Stream>> opening_;  // the half-open streams, oldest first
   std::deque<std::shared_ptr<Stream>> ready_;
 };
 

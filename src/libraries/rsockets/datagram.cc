@@ -148,12 +148,16 @@ Result<Address> Datagram::local_address_towards(const Address& address) {
   return routed;
 }
 
-Result<DatagramQp*> Datagram::queue_pair(const Address& local) {
+Result<DatagramQp*> Datagram::queue_pair(const Address& local, Wanted wanted) {
   for (const auto& qp : queue_pairs_) {
     if (qp->local() == local) return qp.get();
   }
+  if (wanted == Wanted::kByPeer && failures_.contains(local, MonotonicClock::now())) return fail(ENODEV);
   auto created = DatagramQp::create(service_, local, sizes_);
-  if (!created) return fail(created.error().code);
+  if (!created) {
+    failures_.add(local, MonotonicClock::now());
+    return fail(created.error().code);
+  }
   epoll_event event{};
   event.events = EPOLLIN;
   if (plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*created)->event_descriptor(), &event) != 0)
@@ -163,11 +167,11 @@ Result<DatagramQp*> Datagram::queue_pair(const Address& local) {
   return queue_pairs_.back().get();
 }
 
-Result<Datagram::Destination*> Datagram::destination(const Address& address) {
+Result<Datagram::Destination*> Datagram::destination(const Address& address, Wanted wanted) {
   if (Destination* const known = destinations_.find(address)) return known;
   const auto local = local_address_towards(address);
   if (!local) return fail(local.error().code);
-  const auto qp = queue_pair(*local);
+  const auto qp = queue_pair(*local, wanted);
   if (!qp) return fail(qp.error().code);
   auto fresh = std::make_unique<Destination>();
   fresh->address = address;
@@ -338,7 +342,7 @@ void Datagram::on_udp(const Address& source, ConstBytes datagram) {
   if (!header) return;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = destination(source);
+    const auto found = destination(source, Wanted::kByPeer);
     if (!found) {
       log_debug("rsocket: a datagram from where none can be sent: error {}", found.error().code);
       return;

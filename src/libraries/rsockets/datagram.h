@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "libraries/rsockets/datagram_qp.h"
+#include "libraries/rsockets/recent_failures.h"
 
 namespace verbena::rsockets {
 
@@ -118,9 +119,11 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   Result<void> start();
   Result<Address> local_address_towards(const Address& address);
 
-  // REQUIRES: mutex_ is held
-  Result<Destination*> destination(const Address& address);
-  Result<DatagramQp*> queue_pair(const Address& local);
+  enum class Wanted : uint8_t { kByProgram, kByPeer };  // for kByPeer, recent failures are not repeated
+
+  // REQUIRES for the functions up to learn(): mutex_ is held
+  Result<Destination*> destination(const Address& address, Wanted wanted = Wanted::kByProgram);
+  Result<DatagramQp*> queue_pair(const Address& local, Wanted wanted);
   Result<size_t> send_udp(const Destination& to, UdpHeader::Kind kind, Buffers payload, int flags);
   void learn(Destination& destination, uint32_t number);
 
@@ -143,6 +146,7 @@ class Datagram final : public Socket, public ServiceClient, public std::enable_s
   Sizes sizes_;
   DestinationTable<Destination> destinations_{kMaxDestinations};
   Destination* connected_ = nullptr;
+  RecentFailures failures_;
 
   std::mutex poll_mutex_;
   std::vector<std::unique_ptr<DatagramQp>> queue_pairs_;  // grows under both locks

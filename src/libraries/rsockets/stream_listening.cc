@@ -155,9 +155,10 @@ Result<void> Stream::answer(const Request& request) {
   stream->phase_.store(Phase::kAccepting, std::memory_order_release);
   stream->qp_->meet(request.peer);
   request.id->context = static_cast<CmHandler*>(stream.get());
-  if (!queue_->opening(stream)) {
-    service_.retire(stream);
-    return {};
+  if (const auto refused = queue_->opening(stream)) {
+    refuse(refused->id_);
+    service_.retire(refused);
+    if (refused == stream) return {};
   }
   const auto introduction = stream->qp_->introduction().encode();
   rdma_conn_param parameters = request.parameters;

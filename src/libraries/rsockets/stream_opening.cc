@@ -2,6 +2,7 @@
 // Setup of a connection, from either side, and its end.
 #include <cstdlib>
 
+#include "base/settle_context.h"
 #include "libraries/rsockets/stream.h"
 
 namespace verbena::rsockets {
@@ -21,6 +22,14 @@ Result<void> done(int answer) {
 // Returns the error of an event that reports a failed resolution.
 int error_of(const rdma_cm_event& event) {
   return event.status != 0 ? std::abs(event.status) : EHOSTUNREACH;
+}
+
+// Returns until when data that arrived before DISCONNECTED may still complete. With our libibverbs, librdmacm
+// has completed them already.
+TimePoint end_of_completions() {
+  constexpr Duration kSettling = std::chrono::milliseconds(1);
+  const TimePoint now = MonotonicClock::now();
+  return verbena_settle_context != nullptr ? now : now + kSettling;
 }
 
 }  // namespace
@@ -227,7 +236,7 @@ void Stream::on_failure(const rdma_cm_event& event, int fallback) {
 
 void Stream::on_disconnected() {
   if (phase() == Phase::kConnected) {
-    qp_->end();
+    qp_->end(end_of_completions());
     wake_waiters();
   } else {
     {

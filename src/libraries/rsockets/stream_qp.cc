@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_verbs.h>
-#include <sched.h>
 
 namespace verbena::rsockets {
 namespace {
@@ -108,15 +107,12 @@ void StreamQp::meet(const ConnectData& peer) {
   flags_.store(kUp | kReadable | kWritable, std::memory_order_release);
 }
 
-// A peer that closes says so first. Data of a peer that just ended may still be in our port, being processed
-// by the engine's thread.
-void StreamQp::end() {
-  constexpr int kQuietPolls = 16, kMaxPolls = 1000;
+// The peer may go on sending. One call of poll() handles at most the receives that were posted before it.
+void StreamQp::end(TimePoint deadline) {
   const std::lock_guard lock(poll_mutex_);
-  for (int polls = 0, quiet = 0; quiet < kQuietPolls && polls < kMaxPolls && is_up(); ++polls) {
-    quiet = poll() ? 0 : quiet + 1;
-    ::sched_yield();
-  }
+  do {
+    (void)poll();
+  } while (is_up() && MonotonicClock::now() < deadline);
   flags_.store(0, std::memory_order_release);
 }
 

@@ -39,9 +39,9 @@ class StreamQp {
   bool is_writable() const { return has(kWritable); }
   void stop_reading() { drop(kReadable); }
   void stop_writing() { drop(kWritable); }
-  // Ends the connection after the peer has ended it. First polls, at most 1,000 times, for data that have
-  // reached our port but have no completion yet.
-  void end();
+  // Ends the connection after the peer has ended it. First handles the completions in the queue: once, and
+  // again until `deadline`, in case data that have arrived complete late.
+  void end(TimePoint deadline);
   // Ends the connection at once. If the connection was up and `error` is not 0, marks the connection as
   // broken, and stores `error` for take_error() unless an earlier error waits there.
   void break_off(int error);

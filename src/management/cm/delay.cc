@@ -40,9 +40,8 @@ void Manager::handle(const Mra& mra, const Incoming& incoming) {
     return again ? count_duplicate(MessageType::kMra) : drop(DropReason::kUnexpected);
   }
   known_peers_.has_answered(incoming.peer(), incoming.now);
-  connection->repeat_after =
-      config_.service_time(mra.service_timeout) + config_.answer_time(info.ack_timeout);
-  table_.set_timer(*connection, incoming.now + connection->repeat_after);
+  const Duration each = config_.service_time(mra.service_timeout) + config_.answer_time(info.ack_timeout);
+  sender_.wait_for(*connection, each, connection->retries_left, incoming.now);
   tell(*connection, &Handler::on_delay, mra);
 }
 

@@ -83,9 +83,13 @@ constexpr uint8_t ack_timeout(uint8_t ack_delay, uint8_t packet_life_time) {
 struct ManagerConfig {
   // The maximum number of passive connections and resolutions that are unanswered by the owner, or whose
   // answer the peer has not acknowledged. Further REQs are dropped, so that their senders retry. base/quota.h
-  // shares the number among accounts.
+  // shares the number among accounts. An eighth is kept for strangers, too: any host can make a service of
+  // root's have half-open connections.
   size_t max_half_open = 8192;
-  uint32_t own_account = 0;  // this account may use the reserve and all of max_half_open (base/quota.h)
+  uint32_t own_account = 0;  // this account may use the reserve, as root may (base/quota.h)
+  // How long our REP awaits the RTU, about: a REQ that asks for longer gets fewer retransmissions, at least
+  // one. The kernel's own requests ask for 69 s.
+  Duration longest_confirmation = std::chrono::seconds(70);
   // How long a request waits for the owner's answer while the peer does not repeat it. A peer that still
   // wants an answer repeats its request, at the latest after the time of an MRA.
   Duration longest_silence = std::chrono::minutes(4);

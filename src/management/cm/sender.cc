@@ -40,9 +40,18 @@ void Sender::begin_transaction(Connection& connection) const {
 }
 
 void Sender::await_answer(Connection& connection, TimePoint now) {
-  connection.retries_left = connection.info.max_cm_retries;
-  connection.repeat_after = connection.timeout;
-  table_.set_timer(connection, now + connection.timeout);
+  wait_for(connection, connection.timeout, connection.info.max_cm_retries, now);
+}
+
+// The peer chooses both numbers for a REP, and a half-open connection takes the place of another.
+void Sender::wait_for(Connection& connection, Duration each, uint8_t retries, TimePoint now) {
+  if (connection.last.type == MessageType::kRep) {
+    const auto most = std::max<int64_t>(1, config_.longest_confirmation / each);
+    retries = static_cast<uint8_t>(std::min<int64_t>(retries, most));
+  }
+  connection.retries_left = retries;
+  connection.repeat_after = each;
+  table_.set_timer(connection, now + each);
 }
 
 void Sender::repeat(Connection& connection, TimePoint now) {

@@ -70,6 +70,8 @@ class Sender {
     send_and_keep(connection, message);
     await_answer(connection, now);
   }
+  // Sets the time between retransmissions and the number of those that are left, and starts the timer.
+  void wait_for(Connection& connection, Duration each, uint8_t retries, TimePoint now);
   // Sends the stored datagram (again).
   void send_again(Connection& connection);
   // Retransmits the stored datagram after a timeout, and restarts the timer. Skips a REP or REJ to a peer

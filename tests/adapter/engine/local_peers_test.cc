@@ -798,6 +798,18 @@ TEST_F(LocalPeersTest, AChildAfterForkLeavesTheLinesToItsParent) {
   EXPECT_EQ(find(), nullptr);
 }
 
+// The memory of another user's half is not there in the child, so a poll must not look at it.
+TEST_F(LocalPeersTest, AChildAfterForkLooksAtNoLine) {
+  const auto line = open();
+  send_to(*line, qp->config().qpn);
+  EXPECT_EQ(shard->exclusively([&] { return peers->receive(64, {}); }), 1u);
+  send_to(*line, qp->config().qpn);
+  shard->before_fork();
+  shard->abandon();
+  EXPECT_FALSE(peers->is_quiet()) << "it would look at the line for that";
+  EXPECT_EQ(peers->receive(64, {}), 0u);
+}
+
 // So the other sees it when the parent ends, while the child lives on.
 TEST_F(LocalPeersTest, AChildAfterForkHasNoSocketOfALineThatIsNotOpenYet) {
   find();
@@ -961,6 +973,22 @@ TEST_F(SlowPeer, DoesNotKeepUsFromOthersThatTheProgramNames) {
   ASSERT_NE(next, nullptr);
   EXPECT_TRUE(next->is_open());
   EXPECT_NE(find(), nullptr);
+}
+
+// Otherwise each slot, and each of the agent's messages about one, costs a caller of ibv_modify_qp(3) 20 ms.
+TEST_F(SlowPeer, IsAwaitedInVainOnceInTwoSeconds) {
+  const auto is_worth_it = [&](uint32_t slot) {
+    return shard->exclusively([&] { return peers->is_worth_waiting_for(path, roce::Qpn::in_slot(slot, 4)); });
+  };
+  ASSERT_TRUE(is_worth_it(kOtherSlot));
+  peers->await(path, kOtherQpn, Duration::zero());
+  EXPECT_FALSE(is_worth_it(kOtherSlot));
+  Ends ends;
+  peers->connect({shard->slot(), kOtherSlot, false, 0, std::move(ends.ours), kUser});
+  EXPECT_FALSE(is_worth_it(kOtherSlot));
+  EXPECT_FALSE(is_worth_it(kOtherSlot + 1));
+  clock.pass(std::chrono::seconds(2));
+  EXPECT_TRUE(is_worth_it(kOtherSlot + 1));
 }
 
 // Any process of the host can ask for it without end, with entries that are no packets.

@@ -43,6 +43,21 @@ TEST_F(ResponderGaps, ExecutesInOrderWhatItHadKept) {
   EXPECT_TRUE(std::equal(source.begin() + 40, source.begin() + 612, inbox.data() + 40));
 }
 
+// It comes by shared memory, while the QP's own route is still a port.
+TEST_F(ResponderGaps, KeepsNoSuperPacketThatCameEarly) {
+  post();
+  post();
+  const auto send_both = [&] {
+    e.receive(request(Operation::kSendFirst, 201, data(512)), data(512), 2);
+    send(Operation::kSendLast, 203, data(10));
+  };
+  send_both();
+  send(Operation::kSendOnly, 200, data(40));
+  expect_received(1, 40);
+  send_both();
+  expect_received(2, 522);
+}
+
 TEST_F(ResponderGaps, AcknowledgesAllOfItAtOnce) {
   post();
   post();

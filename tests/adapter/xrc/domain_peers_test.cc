@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "adapter/engine/local_peers.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/transport/rc.h"
@@ -303,6 +304,44 @@ TEST_F(QueueOfOurs, HangsUpOnATargetThatMakesNoSense) {
   }
 }
 
+// Otherwise another user's process would take 1.3 GB.
+TEST_F(QueueOfOurs, HangsUpOnAProcessWhoseTargetsHaveTooManyReads) {
+  post(1);
+  RequestMessage m = message();
+  m.max_dest_rd_atomic = 255;
+  const uint32_t enough = TargetPeer::kMaxReads / m.max_dest_rd_atomic;
+  for (uint32_t i = 0; i < enough; ++i) {
+    m.qpn = roce::Qpn::in_slot(kOtherSlot, 5 + i).value();
+    pass(m, headers(Operation::kSendOnly, 500), 4);
+    ASSERT_TRUE(hear_as<AnswerMessage>()) << i;
+  }
+  m.type = PeerMessage::kEnd;
+  say(std::as_bytes(std::span(&m, 1)));
+  m.type = PeerMessage::kRequest;
+  for (uint32_t i = 0; i < 2; ++i) {
+    m.qpn = roce::Qpn::in_slot(kOtherSlot, 5 + enough + i).value();
+    pass(m, headers(Operation::kSendOnly, 500), 4);
+  }
+  EXPECT_TRUE(hear_as<AnswerMessage>());
+  EXPECT_TRUE(hung_up());
+}
+
+// It may name any process of the host as its requester.
+TEST_F(QueueOfOurs, ARequestOpensNoChannelToItsRequester) {
+  std::vector<uint32_t> wanted;
+  LocalPeers local(*shard, [&](uint32_t slot) -> Result<void> {
+    wanted.push_back(slot);
+    return {};
+  });
+  local.set_addresses({roce::Address{}});
+  RequestMessage m = message();
+  m.requester = roce::Qpn::in_slot(33, 4).value();
+  post(1);
+  pass(m, headers(Operation::kSendOnly, 500), 4);
+  EXPECT_EQ(completion(), IBV_WC_SUCCESS);
+  EXPECT_THAT(wanted, IsEmpty());
+}
+
 TEST_F(QueueOfOurs, HangsUpOnPiecesOfMessages) {
   const RequestMessage m = message();
   for (const size_t bytes : {size_t{1}, sizeof m - 1, sizeof m}) {
@@ -344,7 +383,7 @@ TEST_F(QueueOfOurs, HangsUpOnDescriptorsWithoutWaitingForThem) {
 
 // Valid messages with some bytes changed, so that they pass the first checks.
 TEST_F(QueueOfOurs, AnyMessageIsSurvived) {
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   constexpr int kMessages = 4'000;
 #else
   constexpr int kMessages = 20'000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/long_messages.h"
 
+#include <functional>
 #include <tuple>
 #include <vector>
 
@@ -61,13 +62,17 @@ class LongMessagesTest : public ::testing::Test, protected LongMessages::Host {
 
   EventLoop loop_;
   std::vector<Mad> sent_, replies_;
+  std::function<void()> on_reply_;
   std::vector<bool> ends_;  // for each message, whether it has arrived
   int rooms_ = 0;
   LongMessages messages_{loop_, kOwn, *this};
 
  private:
   void send_segment(const LongMessages::Sending&, const Mad& mad) override { sent_.push_back(mad); }
-  void reply(uint32_t, const Mad& mad, const Correspondent&) override { replies_.push_back(mad); }
+  void reply(uint32_t, const Mad& mad, const Correspondent&) override {
+    replies_.push_back(mad);
+    if (on_reply_) on_reply_();
+  }
   void abort(uint32_t, const roce::Address&, const Mad&) override {}
   void on_sent(const LongMessages::Sending&, const Mad&, bool arrived) override { ends_.push_back(arrived); }
   void resume_all() override { ++rooms_; }
@@ -100,6 +105,22 @@ TEST_F(LongMessagesTest, TheEndOfARequestIsAcknowledgedInTurn) {
   EXPECT_EQ(replies_[0].u8(mad::kMethodAt), mad::kMethodGet);
   EXPECT_EQ(replies_[0].get<uint32_t>(mad::kRmppSegmentAt), 0U);
   EXPECT_EQ(replies_[0].get<uint32_t>(mad::kRmppLengthAt), 1U);
+}
+
+// Where the other end is on this link, the reply is answered at once, even by the agent itself.
+TEST_F(LongMessagesTest, MayBeAnsweredWithinAReply) {
+  messages_.send(sending(1000), message(200));
+  const Mad only = take_sent().at(0);
+  on_reply_ = [&] {
+    Mad answer = only;
+    answer.set_u8(mad::kMethodAt, mad::kMethodGet | mad::kMethodResponse);
+    EXPECT_FALSE(messages_.answered(kDevice, answer, peer())) << "it has ended before";
+  };
+  Mad control = mad::rmpp_ack(only, 1, 1);
+  control.set_u8(mad::kRmppVersionAt, 0);
+  EXPECT_TRUE(messages_.on_control(kDevice, control, peer()));
+  EXPECT_EQ(replies_.size(), 1U);
+  EXPECT_TRUE(messages_.has_room(kPort, kUser));
 }
 
 TEST_F(LongMessagesTest, AreHeardOfNoMoreWhenTheOtherEndStopsThem) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,6 +49,12 @@ class ChannelTest : public ::testing::Test {
   void send(const CmEvent& event) {
     ASSERT_EQ(::send(channel_->agents_end(), &event, sizeof event, MSG_DONTWAIT),
               static_cast<ssize_t>(sizeof event));
+  }
+  // Sends events of ascending identifiers until the socket is full.
+  void fill(uint32_t& id) {
+    for (CmEvent event = event_of(id);; event = event_of(++id)) {
+      if (::send(channel_->agents_end(), &event, sizeof event, MSG_DONTWAIT) < 0) return;
+    }
   }
   bool readable() const {
     pollfd entry{channel_->fd, POLLIN, 0};
@@ -153,6 +160,21 @@ TEST_F(ChannelTest, KeepsItsOwnEventsUntilThereIsRoom) {
   Ids all(id);
   for (uint32_t i = 0; i < id; ++i) all[i] = i + 1;
   EXPECT_EQ(read, all);
+}
+
+// A reader gets all events, though no thread waits for room on its behalf.
+TEST_F(ChannelTest, LosesNoEventIfTheAgentFillsTheSocketWhileOthersAreTakenOut) {
+  uint32_t first = 1;
+  fill(first);
+  uint32_t last = first;
+  channel_->take([&](const CmEvent&) {
+    fill(last);
+    return false;
+  });
+  EXPECT_TRUE(channel_->waits_for_room());
+  Ids all(last - 1);
+  std::iota(all.begin(), all.end(), 1U);
+  EXPECT_EQ(read_all(), all);
 }
 
 TEST_F(ChannelTest, HasNoEventsOnceClosed) {

@@ -2,11 +2,15 @@
 // Connections between two identifiers of one process, through the agent.
 #include <atomic>
 #include <cerrno>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <dlfcn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/settle_context.h"
 #include "libraries/librdmacm/support/connection.h"
@@ -14,12 +18,14 @@
 namespace {
 
 std::atomic<ibv_context*> settled{nullptr};  // the last settled context
+std::function<void()> while_settling = [] {};
 
 }  // namespace
 
 // Interposes the function of libibverbs.
 extern "C" [[gnu::visibility("default")]] void verbena_settle_context(ibv_context* context) noexcept {
   settled = context;
+  while_settling();
   const auto own = reinterpret_cast<void (*)(ibv_context*)>(
       ::dlvsym(RTLD_NEXT, "verbena_settle_context", "VERBENA_PRIVATE_1"));
   if (own != nullptr) own(context);
@@ -67,6 +73,34 @@ TEST(Connecting, HearsOfItsEndWhenAllThatHasComeIsComplete) {
   settled = nullptr;
   hear(connection.listener.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
   EXPECT_EQ(settled.load(), connection.accepted->verbs);
+}
+
+// Whether the thread waits in futex(2), by proc(5).
+bool waits_for_a_lock(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/syscall");
+  long call = -1;
+  return (file >> call) && call == SYS_futex;
+}
+
+TEST(Connecting, QueuePairStaysWhileAnEventIsProcessed) {
+  Connection connection;
+  ASSERT_EQ(rdma_disconnect(connection.caller.id.get()), 0);
+  std::thread other;
+  while_settling = [&] {
+    std::atomic<pid_t> thread = 0;
+    std::atomic<bool> is_destroyed = false;
+    other = std::thread([&] {
+      thread = ::gettid();
+      rdma_destroy_qp(connection.accepted.get());
+      is_destroyed = true;
+    });
+    while (!is_destroyed && (thread == 0 || !waits_for_a_lock(thread))) std::this_thread::yield();
+    EXPECT_FALSE(is_destroyed);
+  };
+  hear(connection.listener.channel.get(), RDMA_CM_EVENT_DISCONNECTED);
+  while_settling = [] {};
+  other.join();
+  EXPECT_EQ(connection.accepted->qp, nullptr);
 }
 
 // Breaks the QP, so that librdmacm cannot connect it.

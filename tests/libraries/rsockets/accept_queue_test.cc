@@ -21,14 +21,18 @@ TEST(AcceptQueue, AnswersAsManyRequestsAsTheBacklogAllows) {
   EXPECT_EQ(queue.next_request(), 3);
 }
 
-TEST(AcceptQueue, StreamsTakeTheirPlaceUntilTheyAreAccepted) {
+// Queues a half-open stream, as if it were the answer to a request. Returns the stream to refuse for it.
+std::shared_ptr<FakeStream> add_half_open(Queue& queue, const std::shared_ptr<FakeStream>& stream) {
+  queue.add_request(0);
+  EXPECT_TRUE(queue.next_request());
+  return queue.opening(stream);
+}
+
+TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
   Queue queue(1);
-  queue.add_request(1);
-  queue.add_request(2);
-  ASSERT_TRUE(queue.next_request());
   const auto stream = std::make_shared<FakeStream>();
-  ASSERT_TRUE(queue.opening(stream));
-  EXPECT_EQ(queue.next_request(), std::nullopt);
+  EXPECT_EQ(add_half_open(queue, stream), nullptr);
+  queue.add_request(2);
   EXPECT_EQ(queue.accept(), nullptr) << "not opened yet";
   EXPECT_TRUE(queue.opened(stream.get()));
   EXPECT_EQ(queue.next_request(), std::nullopt);
@@ -36,16 +40,50 @@ TEST(AcceptQueue, StreamsTakeTheirPlaceUntilTheyAreAccepted) {
   EXPECT_EQ(queue.next_request(), 2);
 }
 
-TEST(AcceptQueue, FailedStreamMakesRoom) {
+TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
   Queue queue(1);
-  queue.add_request(1);
-  queue.add_request(2);
-  ASSERT_TRUE(queue.next_request());
   const auto stream = std::make_shared<FakeStream>();
-  ASSERT_TRUE(queue.opening(stream));
+  add_half_open(queue, stream);
+  queue.add_request(2);
+  EXPECT_EQ(queue.next_request(), 2);
+}
+
+TEST(AcceptQueue, OldestOfTooManyHalfOpenStreamsGivesWay) {
+  Queue queue(1);
+  std::vector<std::shared_ptr<FakeStream>> streams(Queue::kLeastHalfOpen);
+  for (auto& stream : streams) {
+    stream = std::make_shared<FakeStream>();
+    ASSERT_EQ(add_half_open(queue, stream), nullptr);
+  }
+  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[0]);
+  EXPECT_FALSE(queue.opened(streams[0].get()));
+  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[1]);
+}
+
+TEST(AcceptQueue, AsManyStreamsMayBeHalfOpenAsTheBacklogHasPlaces) {
+  constexpr size_t kPlaces = 2 * Queue::kLeastHalfOpen;
+  Queue queue(kPlaces);
+  for (size_t i = 0; i < kPlaces; ++i) {
+    ASSERT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), nullptr);
+  }
+  EXPECT_NE(add_half_open(queue, std::make_shared<FakeStream>()), nullptr);
+}
+
+TEST(AcceptQueue, StreamsThatOpenBeyondTheBacklogAreReady) {
+  Queue queue(1);
+  const auto first = std::make_shared<FakeStream>(), second = std::make_shared<FakeStream>();
+  for (const auto& stream : {first, second}) add_half_open(queue, stream);
+  for (const auto& stream : {first, second}) EXPECT_TRUE(queue.opened(stream.get()));
+  EXPECT_EQ(queue.accept(), first);
+  EXPECT_EQ(queue.accept(), second);
+}
+
+TEST(AcceptQueue, FailedStreamIsGivenAwayOnce) {
+  Queue queue(1);
+  const auto stream = std::make_shared<FakeStream>();
+  add_half_open(queue, stream);
   EXPECT_EQ(queue.failed(stream.get()), stream);
   EXPECT_EQ(queue.failed(stream.get()), nullptr);
-  EXPECT_EQ(queue.next_request(), 2);
 }
 
 TEST(AcceptQueue, RequestCanBeWithdrawn) {
@@ -160,12 +198,12 @@ TEST(AcceptQueue, ClosedOneGivesAllAwayAndTakesNothingIn) {
   queue.add_request(2);
   ASSERT_TRUE(queue.next_request());
   const auto stream = std::make_shared<FakeStream>();
-  ASSERT_TRUE(queue.opening(stream));
+  ASSERT_EQ(queue.opening(stream), nullptr);
   const auto rest = queue.close();
   EXPECT_EQ(rest.requests.size(), 1u);
   EXPECT_EQ(rest.streams.size(), 1u);
   EXPECT_FALSE(queue.add_request(3));
-  EXPECT_FALSE(queue.opening(stream));
+  EXPECT_EQ(queue.opening(stream), stream);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // does not answer.
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -12,8 +14,10 @@
 #include <string>
 #include <thread>
 
+#include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "adapter/objects/support/environment.h"
@@ -176,6 +180,53 @@ TEST_F(HostileDatagrams, WithoutEndAreTakenInTurnsWithWhatTheProgramDoes) {
   EXPECT_EQ(poll_for(victim, POLLIN, 0), 0);
   EXPECT_GT(Flood::left, 0);
   poll = Flood::real;
+}
+
+// While set, libibverbs creates no completion channels. The attempts are counted.
+std::atomic<bool> has_no_channels{false};
+std::atomic<int> attempts{0};
+
+}  // namespace
+}  // namespace verbena::rsockets::testing
+
+// Interposes the function of libibverbs.
+extern "C" [[gnu::visibility("default")]] ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  using namespace verbena::rsockets::testing;
+  if (has_no_channels) {
+    ++attempts;
+    errno = ENODEV;
+    return nullptr;
+  }
+  const auto own = reinterpret_cast<ibv_comp_channel* (*)(ibv_context*)>(
+      ::dlvsym(RTLD_NEXT, "ibv_create_comp_channel", "IBVERBS_1.0"));
+  return own(context);
+}
+
+namespace verbena::rsockets::testing {
+namespace {
+
+// Each attempt takes a while, in the thread that serves all rsockets.
+TEST(UnanswerableDatagrams, CostFewAttempts) {
+  constexpr int kDatagrams = 100;
+  const Rsocket victim = HostileDatagrams::bound();
+  Loopback there(AF_INET, port_of(victim));
+  const int plain = ::socket(AF_INET, SOCK_DGRAM, 0);
+  std::array<std::byte, UdpHeader::kMaxBytes> bytes;
+  const size_t length = UdpHeader{UdpHeader::Kind::kData, 0, Address::any(AF_INET)}.encode(bytes.data());
+  has_no_channels = true;
+  for (int i = 0; i < kDatagrams; ++i) {
+    EXPECT_EQ(::sendto(plain, bytes.data(), length, 0, there.get(), there.size()),
+              static_cast<ssize_t>(length));
+  }
+  EXPECT_TRUE(test::eventually([&] {
+    int unread = -1;
+    return ::ioctl(victim, FIONREAD, &unread) == 0 && unread == 0;
+  }));
+  has_no_channels = false;
+  EXPECT_GE(attempts, 1);
+  EXPECT_LT(attempts, kDatagrams / 2);
+  EXPECT_EQ(::rsendto(victim, "x", 1, 0, there.get(), there.size()), 1) << "the program tries again";
+  ::close(plain);
 }
 
 // Waits until the thread sleeps.

@@ -3,11 +3,13 @@
 // manager identifier and a bare QP.
 #include <array>
 #include <cstring>
+#include <deque>
 #include <functional>
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "libraries/rsockets/accept_queue.h"
 #include "libraries/rsockets/stream_protocol.h"
 #include "libraries/rsockets/support/rsockets.h"
 
@@ -84,6 +86,57 @@ class BarePeer {
   alignas(16) std::array<std::byte, 4096> memory_{};
   ConnectData peer_;
 };
+
+// Asks for a connection, and never confirms the answer: without a queue pair, only rdma_establish() does.
+class UnconfirmedPeer {
+ public:
+  explicit UnconfirmedPeer(in_port_t port) {
+    static uint32_t queue_pair = 0x1000;
+    Loopback there(AF_INET, port);
+    ConnectData data;
+    data.table = {0, 0, kTableEntries};
+    const auto bytes = data.encode();
+    rdma_conn_param parameters{};
+    parameters.private_data = bytes.data();
+    parameters.private_data_len = bytes.size();
+    parameters.qp_num = ++queue_pair;
+    EXPECT_EQ(::rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP), 0) << errno;
+    EXPECT_EQ(::rdma_resolve_addr(id_, nullptr, there.get(), 2000), 0) << errno;
+    EXPECT_EQ(::rdma_resolve_route(id_, 2000), 0) << errno;
+    EXPECT_EQ(::rdma_connect(id_, &parameters), 0) << errno;
+  }
+  ~UnconfirmedPeer() { ::rdma_destroy_id(id_); }
+  UnconfirmedPeer(const UnconfirmedPeer&) = delete;
+  UnconfirmedPeer& operator=(const UnconfirmedPeer&) = delete;
+
+  rdma_cm_event_type next_event() {
+    rdma_cm_event* event;
+    EXPECT_EQ(::rdma_get_cm_event(id_->channel, &event), 0) << errno;
+    const rdma_cm_event_type type = event->event;
+    ::rdma_ack_cm_event(event);
+    return type;
+  }
+
+ private:
+  rdma_cm_id* id_ = nullptr;
+};
+
+TEST(UnconfirmedPeers, TakeNoPlaceInTheBacklog) {
+  const Rsocket from = listener(0);
+  const UnconfirmedPeer peer(port_of(from));
+  const Rsocket client(::rsocket(AF_INET, SOCK_STREAM, 0));
+  set_nonblocking(client);
+  EXPECT_EQ(connect_to(client, port_of(from)), -1);
+  EXPECT_EQ(poll_for(client, POLLOUT), POLLOUT);
+}
+
+TEST(UnconfirmedPeers, OldestIsRefusedForANewcomer) {
+  const Rsocket from = listener(0);
+  UnconfirmedPeer oldest(port_of(from));
+  std::deque<UnconfirmedPeer> others;
+  for (size_t i = 0; i < AcceptQueue<int, int>::kLeastHalfOpen; ++i) others.emplace_back(port_of(from));
+  EXPECT_EQ(oldest.next_event(), RDMA_CM_EVENT_REJECTED);
+}
 
 class HostilePeer : public ::testing::Test {
  protected:

@@ -63,6 +63,44 @@ TEST(HalfOpenConnections, LastAsLongAsTheirSenderAsksAgain) {
   EXPECT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(), pair.now));
 }
 
+// The request asks for 16 REPs, one every 17 s, and an MRA for one every 86 s.
+TEST(HalfOpenConnections, DoNotLastAsLongAsTheirSenderLikes) {
+  for (const bool delayed : {false, true}) {
+    SCOPED_TRACE(delayed);
+    Pair pair;
+    ConnectRequest request = pair.a.parameters_to(pair.b);
+    request.local_response_timeout = 31;
+    const LocalId active = *pair.a.manager.connect(request, 5, pair.now);
+    pair.carry();
+    ASSERT_TRUE(pair.b.manager.reply(pair.b.last().id, pair.b.reply_parameters(), pair.now));
+    if (delayed) {
+      pair.carry();
+      ASSERT_TRUE(pair.a.manager.delay(active, 31, Manager::MraTime::kNow, {}, pair.now));
+      pair.carry();
+      EXPECT_EQ(pair.b.last().heard, Heard::kDelay);
+    }
+    pair.pass_in_silence(seconds(60));
+    EXPECT_EQ(pair.b.manager.half_open(), 1u);
+    pair.pass_in_silence(delayed ? minutes(3) : seconds(30));
+    EXPECT_EQ(pair.b.manager.half_open(), 0u);
+    EXPECT_EQ(pair.b.last().heard, Heard::kUnreachable);
+  }
+}
+
+// Any host can make a service of root's have as many as it may.
+TEST(HalfOpenConnections, OfRootLeaveSomeToOthers) {
+  ManagerConfig config;
+  config.max_half_open = 16;
+  Pair pair(config);
+  pair.b.admission = Admission::admit(77, 0);
+  for (uint32_t qpn = 100; pair.b.manager.has_room_for(0); ++qpn) {
+    ASSERT_TRUE(pair.a.manager.connect(pair.a.parameters_to(pair.b, qpn), 5, pair.now));
+    pair.carry();
+  }
+  EXPECT_EQ(pair.b.manager.half_open(), 14u);
+  EXPECT_TRUE(pair.b.manager.has_room_for(1000));
+}
+
 TEST(HalfOpenConnections, OfWhichAServiceIsAskedEndAsWell) {
   Pair pair;
   SidrRequest request;
