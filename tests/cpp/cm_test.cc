@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <verbena/async/join.hpp>
 #include <verbena/cm.hpp>
 
@@ -326,9 +328,42 @@ TEST_F(Connections, GiveLargeBuffersBack) {
       all.clear();
       EXPECT_EQ(pool.large_bytes(), detail::buffer_pool::kMaxSpare);
     }
+    {
+      std::vector<buffer> all;
+      for (int i = 0; i < 100; ++i) all.push_back(peer.make_buffer(std::size_t{64} << 10));
+      EXPECT_GT(pool.large_bytes(), detail::buffer_pool::kMaxSpare)
+          << "64 KiB are the longest message of RPC";
+    }
+    EXPECT_EQ(pool.large_bytes(), detail::buffer_pool::kMaxSpare);
     { const buffer largest = peer.make_buffer(2 * detail::buffer_pool::kMaxSpare); }
     EXPECT_EQ(pool.large_bytes(), detail::buffer_pool::kMaxSpare);
   });
+}
+
+// Work requests have lengths of 32 bits.
+TEST_F(Connections, MakeNoBuffersThatAreLongerThanMessagesOfRdma) {
+  serve(echo);
+  io_.run([this](loop&) -> task<> {
+    connection peer = co_await connected();
+    for (const std::uint64_t size : {(std::uint64_t{1} << 31) + 1, ~std::uint64_t{0}}) {
+      try {
+        auto unused = peer.read(remote_slice{4096, size, 1, 0});
+        ADD_FAILURE() << size;
+      } catch (const exception& thrown) {
+        EXPECT_EQ(thrown.error().code(), EMSGSIZE);
+      }
+    }
+  });
+}
+
+// The loop cannot watch a further completion queue: here its descriptor is no epoll instance any more. A loop
+// that never sleeps needs none.
+TEST(ConnectionsOfALoop, FailIfItCannotWatchTheirQueue) {
+  loop io({.spin = duration::max()});
+  const listener there(io, "127.0.0.1:0");
+  const detail::descriptor other(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::dup3(other.get(), io.fd(), O_CLOEXEC), io.fd());
+  io.run([&](loop&) -> task<> { EXPECT_EQ(co_await code_of(connect(io, address_of(there))), EINVAL); });
 }
 
 TEST(Slice, HasNoPartsBeyondItsEnd) {

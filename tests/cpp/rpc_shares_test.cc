@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that fetch nothing keep clients of other hosts not waiting. In simulated time.
+// Clients that receive nothing keep clients of other hosts not waiting, and ends that are silent are not
+// awaited for long. In simulated time.
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <gtest/gtest.h>
 #include <verbena/rpc.hpp>
 
+#include "cpp/code_of.h"
 #include "cpp/simulated_network.h"
 
 namespace verbena {
@@ -22,6 +24,7 @@ namespace {
 
 using rpc::detail::kind;
 using rpc::detail::record;
+using testing::code_of;
 using testing::SimulatedConnection;
 using testing::SimulatedNetwork;
 using testing::SimulatedRegion;
@@ -29,13 +32,20 @@ using testing::SimulatedWorld;
 
 using namespace std::chrono_literals;
 
-// A server with the methods "echo", "large", which makes 1000 bytes, and "never", which does not end.
+// A server with the methods "echo", "short", which makes 200 bytes for a message, "large", which makes 1000
+// bytes to be READ, and "never", which does not end.
 class RpcShares : public ::testing::Test {
  protected:
+  using Client = rpc::basic_client<SimulatedNetwork>;
+
   RpcShares() {
     SimulatedWorld::reset_time();
     world_.begin(1, 100, 100);
     methods_.on<"echo">([](std::string_view text) { return rpc::reply(text); });
+    methods_.on<"short">([this](std::string_view) {
+      ++runs_;
+      return rpc::reply(std::string(200, 'x'));
+    });
     methods_.on<"large">([](std::string_view) { return rpc::reply(std::string(1000, 'x')); });
     methods_.on<"never">([this](std::string_view) -> task<rpc::reply> {
       co_await io_.sleep(1000h);
@@ -71,12 +81,20 @@ class RpcShares : public ::testing::Test {
   static record call_of(std::string_view method, std::uint64_t number) {
     return {kind::call, 0, number, rpc::detail::number_of(method)};
   }
+  // Connects from a host, and makes calls of "short". Receives none of their replies.
+  task<> call_without_receiving(std::string host, std::uint64_t calls) {
+    std::vector<record> all;
+    for (std::uint64_t number = 0; number < calls; ++number) all.push_back(call_of("short", number));
+    co_await call_rudely(std::move(host), std::move(all));
+  }
+  task<Client> connected(rpc::client_options options = {}) {
+    const auto core = std::make_shared<Client::core>(io_, "other host", options);
+    co_await core->connect();
+    co_return Client(core);
+  }
   // Calls from another host. Returns how long that takes.
   task<duration> time_of_call(std::string arguments) {
-    const auto core =
-        std::make_shared<rpc::basic_client<SimulatedNetwork>::core>(io_, "other host", rpc::client_options{});
-    rpc::basic_client<SimulatedNetwork> client(core);
-    co_await core->connect();
+    Client client = co_await connected();
     const time_point begin = io_.now();
     EXPECT_EQ(co_await client.call("echo", arguments), arguments);
     co_return io_.now() - begin;
@@ -86,6 +104,7 @@ class RpcShares : public ::testing::Test {
   SimulatedWorld& world_ = io_.service<SimulatedWorld>();
   rpc::service methods_;
   std::optional<rpc::basic_server<SimulatedNetwork>> server_;
+  int runs_ = 0;  // of "short"
   std::vector<SimulatedConnection> rude_;
 };
 
@@ -140,6 +159,19 @@ TEST_F(RpcShares, EndWithAReplyThatIsNotFetched) {
   });
 }
 
+// A client takes 16 messages without receiving them. The further ones wait for its credits.
+TEST_F(RpcShares, CountRepliesThatWaitForCredits) {
+  static constexpr int kConnections = 4, kCalls = 40, kTaken = 16, kMessagesOfAHost = 2 * 10'000 / 3 / 512;
+  serve({.max_all_replies = 10'000});
+  run([this]() -> task<> {
+    for (int i = 0; i < kConnections; ++i) co_await call_without_receiving("rude", kCalls);
+    co_await io_.sleep(1s);
+    EXPECT_GE(runs_, kTaken);
+    EXPECT_LE(runs_, kTaken + kMessagesOfAHost + kConnections);
+    EXPECT_LT(co_await time_of_call("a call"), 10ms) << "of another host";
+  });
+}
+
 TEST_F(RpcShares, LeaveAThirdToOtherHosts) {
   rpc::detail::reply_memory memory(9000);
   rpc::detail::reply_line first(io_, memory, 9000, "one"), second(io_, memory, 9000, "one");
@@ -178,6 +210,60 @@ TEST_F(RpcShares, AreAwaitedOnlyWithRoomOfTheConnectionsOwn) {
     full.give_back(1000);
     co_await io_.sleep(1ms);
     EXPECT_TRUE(has_room);
+  });
+}
+
+class RpcPatience : public RpcShares {};
+
+TEST_F(RpcPatience, EndsWithAReplyThatWaitsForCredits) {
+  serve({});
+  run([this]() -> task<> {
+    const time_point begin = io_.now();
+    co_await call_without_receiving("rude", 30);
+    EXPECT_EQ(server_->clients(), 1U);
+    while (server_->clients() != 0 && io_.now() - begin < 100s) co_await io_.sleep(1s);
+    const duration simulated = io_.now() - begin;
+    EXPECT_GE(simulated, 30s);
+    EXPECT_LE(simulated, 62s);
+  });
+}
+
+TEST_F(RpcPatience, DoesNotEndWithClientsThatReceive) {
+  serve({});
+  run([this]() -> task<> {
+    Client client = co_await connected();
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ((co_await client.call("short", "")).size(), 200U);
+      co_await io_.sleep(std::chrono::seconds(7 * i));
+    }
+    EXPECT_EQ(server_->clients(), 1U);
+  });
+}
+
+TEST_F(RpcPatience, EndsTheCloseOfAClientWhoseServerDoesNotAnswer) {
+  serve({});
+  run([this]() -> task<> {
+    Client client = co_await connected();
+    auto endless = client.call("never", "");
+    const time_point begin = io_.now();
+    co_await client.close();
+    const duration simulated = io_.now() - begin;
+    EXPECT_LT(simulated, 31s);
+    EXPECT_EQ(co_await code_of(std::move(endless)), ECONNRESET);
+  });
+}
+
+TEST_F(RpcPatience, EndsTheCloseOfAClientWhoseServerIsGone) {
+  serve({});
+  run([this]() -> task<> {
+    Client client = co_await connected({.reconnect = 1000h});
+    server_.reset();
+    auto repeated = client.call("echo", "", {.idempotent = true});
+    const time_point begin = io_.now();
+    co_await client.close();
+    const duration simulated = io_.now() - begin;
+    EXPECT_LT(simulated, 31s);
+    EXPECT_EQ(co_await code_of(std::move(repeated)), ETIMEDOUT);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -158,6 +159,21 @@ TEST_F(Rpc, RunsManyCallsAtOnce) {
   });
 }
 
+// Calls and replies are more than both ends keep on their way, and the replies are longer than the calls.
+TEST_F(Rpc, ReadsRepliesWhileManyCallsWaitToBeSent) {
+  methods_.on<"four times">([](std::string_view text) {
+    std::string all;
+    for (int i = 0; i < 4; ++i) all += text;
+    return rpc::reply(std::move(all));
+  });
+  run([this](rpc::client& client) -> task<> {
+    std::vector<rpc::pending_call> all;
+    const std::string arguments(1000, 'x');
+    for (int i = 0; i < 2000; ++i) all.push_back(client.call<"four times">(arguments, {.deadline = 20s}));
+    for (auto& each : all) EXPECT_EQ((co_await each).size(), 4000U);
+  });
+}
+
 TEST_F(Rpc, PassesFailuresOn) {
   run([](rpc::client& client) -> task<> {
     EXPECT_EQ(co_await code_of(client.call<"refuse">("no")), EPERM);
@@ -190,6 +206,26 @@ TEST_F(Rpc, RefusesArgumentsThatAreTooLarge) {
   run([](rpc::client& client) -> task<> {
     EXPECT_EQ(co_await code_of(client.call<"echo">(std::string(10'001, 'x'))), EMSGSIZE);
     EXPECT_EQ(co_await code_of(client.call<"echo">(std::string(10'000, 'x'))), 0);
+  });
+}
+
+// Neither adapters nor protobuf take lengths beyond 2 GiB, and casts would cut them.
+TEST_F(Rpc, RefusesArgumentsOfAnyLengthThatIsClaimed) {
+  options_.max_arguments = std::numeric_limits<std::size_t>::max();
+  serve();
+  io_.run([this](loop&) -> task<> {
+    connection client = co_await rude_connection();
+    std::uint64_t number = 0;
+    for (const std::uint64_t size :
+         {std::uint64_t{1} << 31, (std::uint64_t{1} << 32) + 8, ~std::uint64_t{0}}) {
+      const remote_slice there{4096, size, 1, 0};
+      co_await client.send(text_of(record{kind::large_call, 0, ++number, rpc::detail::number_of("echo"),
+                                          std::as_bytes(std::span(&there, 1))}));
+      const buffer answer = co_await client.receive();
+      std::span<const std::byte> rest = answer.bytes();
+      const auto one = rpc::detail::take(rest);
+      EXPECT_TRUE(one && one->what == kind::failure && one->code == EMSGSIZE) << size;
+    }
   });
 }
 
@@ -482,6 +518,26 @@ TEST_F(Rpc, LimitsTheRepliesThatAClientDoesNotFetch) {
   });
 }
 
+// A message of a client has many calls, and each reply is as long as half a message. The client receives none
+// of them.
+TEST_F(Rpc, RunsFewCallsOfAClientThatDoesNotReceive) {
+  options_.patience = 50ms;
+  serve();
+  methods_.on<"long">([this](std::string_view) {
+    ++runs_;
+    return rpc::reply(std::string(32'000, 'x'));
+  });
+  io_.run([this](loop&) -> task<> {
+    connection rude = co_await verbena::connect(io_, address_, {.message_size = 65'536, .receives = 2});
+    std::string calls;
+    for (std::uint64_t i = 0; i < 300; ++i) add(calls, {kind::call, 0, i, rpc::detail::number_of("long")});
+    co_await rude.send(calls);
+    while (rude.is_open()) co_await io_.yield();
+    EXPECT_GT(runs_, 0);
+    EXPECT_LE(runs_, 25);
+  });
+}
+
 TEST_F(Rpc, GoesOnWhenRepliesAreFetched) {
   options_.max_client_replies = 100'000;
   serve();
@@ -548,6 +604,30 @@ TEST_F(Rpc, ClientTakesOneReplyForEachCall) {
       co_await when_all(serve_twice(), call());
     });
   }
+}
+
+TEST_F(Rpc, ClientRefusesRepliesOfAnyLengthThatIsClaimed) {
+  listener rude(io_, "127.0.0.1:0");
+  address_ = "127.0.0.1:" + std::to_string(rude.port());
+  io_.run([&](loop&) -> task<> {
+    const auto serve_once = [&]() -> task<> {
+      connection peer = co_await rude.accept();
+      co_await peer.send(text_of(record{kind::window, 0, 10}));
+      const buffer message = co_await peer.receive();
+      std::span<const std::byte> rest = message.bytes();
+      const auto call = rpc::detail::take(rest);
+      const remote_slice there{4096, ~std::uint64_t{0}, 1, 0};
+      co_await peer.send(
+          text_of(record{kind::large_reply, 0, call->call, 0, std::as_bytes(std::span(&there, 1))}));
+      while (const buffer ignored = co_await peer.receive()) {
+      }
+    };
+    const auto call = [&]() -> task<> {
+      rpc::client client = co_await connected({.max_reply = std::numeric_limits<std::size_t>::max()});
+      EXPECT_EQ(co_await code_of(client.call<"echo">("")), EMSGSIZE);
+    };
+    co_await when_all(serve_once(), call());
+  });
 }
 
 TEST_F(Rpc, RefusesASecondMethodOfOneName) {

@@ -91,24 +91,29 @@ class cq_source final : public event_source {
 };
 
 // Registered memory in blocks of powers of two, which are used again. Small blocks stay until its end. Of
-// free large blocks it keeps a few, so that a peer cannot make the program keep what it needed once. Peers
-// have no access to it: one remote key would open all blocks of a region.
+// free blocks of 64 KiB and more it keeps a few, so that a peer cannot make the program keep what it needed
+// once. Peers have no access to it: one remote key would open all blocks of a region.
 class buffer_pool final : public block_owner {
  public:
   explicit buffer_pool(const pd& domain) : domain_(domain) {}
 
-  // Returns a block of `size` bytes. Throws exception if there is no memory.
+  // The longest block, which is the longest message of RDMA. Lengths of blocks fit into 32 bits.
+  static constexpr std::size_t kMaxBlock = std::size_t{1} << 31;
+  // Returns a block of `size` bytes. Throws exception if there is no memory, or with EMSGSIZE for a longer
+  // one than kMaxBlock.
   slice take(std::size_t size) {
+    if (size > kMaxBlock)
+      throw exception(error("make a buffer", EMSGSIZE, {}, "an RDMA message has at most 2 GiB"));
     const unsigned wanted = class_of(size);
     const std::size_t bytes = std::size_t{1} << wanted;
     std::vector<slice>& blocks = free_[wanted];
     if (blocks.empty()) {
-      if (bytes > kRegion) return add_large(bytes).first(size);
+      if (bytes >= kRegion) return add_large(bytes).first(size);
       grow(bytes, blocks);
     }
     const slice taken = blocks.back();
     blocks.pop_back();
-    if (bytes > kRegion) spare_bytes_ -= bytes;
+    if (bytes >= kRegion) spare_bytes_ -= bytes;
     return taken.first(size);
   }
   buffer take_buffer(std::size_t size) { return {take(size), *this}; }
@@ -122,7 +127,7 @@ class buffer_pool final : public block_owner {
   void give_back(const slice& taken) override {
     const unsigned its = class_of(taken.size());
     const std::size_t bytes = std::size_t{1} << its;
-    if (bytes > kRegion) {
+    if (bytes >= kRegion) {
       if (bytes > kMaxSpare - spare_bytes_) {
         large_.erase(taken.data());
         return;
@@ -134,7 +139,8 @@ class buffer_pool final : public block_owner {
 
  private:
   static constexpr std::size_t kLeastBlock = 64;
-  static constexpr std::size_t kRegion = std::size_t{64} << 10;  // larger blocks have regions of their own
+  // Smaller blocks share a region, others have regions of their own.
+  static constexpr std::size_t kRegion = std::size_t{64} << 10;
   static unsigned class_of(std::size_t size) {
     return static_cast<unsigned>(std::bit_width(std::max(size, kLeastBlock) - 1));
   }

@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -401,6 +403,12 @@ class connection_state final : public cm_handler {
     return true;
   } catch (const exception& thrown) {
     fail(thrown.error());
+    return false;
+  } catch (const std::system_error& thrown) {  // the loop cannot watch a further completion queue
+    fail(error("prepare a connection", thrown.code().value()));
+    return false;
+  } catch (const std::exception&) {
+    fail(error("prepare a connection", ENOMEM));
     return false;
   }
   // Takes a share of the adapter's shared receives. Refuses the connection if there are too many, or if the

@@ -29,9 +29,12 @@ namespace verbena::rpc {
 struct client_options {
   // How long idempotent calls wait for a new connection after one was lost.
   duration reconnect = std::chrono::seconds(5);
-  std::size_t max_reply = std::size_t{64} << 20;  // bytes; longer replies fail with EMSGSIZE
+  // Bytes of one reply. Longer ones fail with EMSGSIZE, and so do those of 2 GiB.
+  std::size_t max_reply = std::size_t{64} << 20;
   // Bytes of large replies that are fetched at a time. A single one may be larger.
   std::size_t max_replies = std::size_t{64} << 20;
+  // How long close() waits for the server.
+  duration patience = std::chrono::seconds(30);
   connection_options connection = {};
 };
 
@@ -106,9 +109,16 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     recycle_if_over(one);
   }
 
-  // Waits for the calls under way, and disconnects. Calls that begin afterwards fail.
+  // Waits for the calls under way, and disconnects. Calls that begin afterwards fail, and so do those that
+  // have not ended after client_options::patience.
   task<> close() {
     const auto self = this->shared_from_this();
+    verbena::detail::timer late;
+    late.start(io_.timers(), io_.now() + options_.patience, [this] {
+      shut();
+      fail_waiting(error("call", ETIMEDOUT, where_, "the client was closed, and the server does not answer"),
+                   true);
+    });
     while (under_way_ != 0 || !queue_.empty()) {
       co_await wait_in(closing_, [this] { return under_way_ == 0 && queue_.empty(); });
     }
@@ -304,7 +314,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     std::optional<error> failure;
     const call* const before = find(number);
     if (before != nullptr && !before->is_done) {
-      if (there.size > options_.max_reply) {
+      if (there.size > std::min(options_.max_reply, kMaxData)) {
         failure = error("call", EMSGSIZE, {}, "the reply is longer than client_options::max_reply");
       } else {
         try {
@@ -458,6 +468,7 @@ class basic_client {
     return {core_, core_->begin(detail::number_of(method), detail::bytes_of(arguments), how)};
   }
 
+  // Waits for the calls under way, for client_options::patience at most, and disconnects.
   task<> close() { return core_->close(); }
   bool is_connected() const { return core_->is_connected(); }
   // The connection that calls use now, such as for RDMA READs of memory that the server shares. nullptr if

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include <verbena/cm.hpp>
 #include <verbena/rpc/record.hpp>
+#include <verbena/rpc/replies.hpp>
 
 namespace verbena::rpc::detail {
 
@@ -35,15 +37,26 @@ template <class Connection>
 using memory_of = decltype(std::declval<Connection&>().share(std::size_t{}, access{}));
 
 // A connection that carries records. Joins the records of one turn of the loop into messages, and keeps those
-// that the peer has no room for. Belongs to the loop's thread; its own coroutine shares it.
+// that the peer has no room for. Belongs to the loop's thread; its own coroutines share it.
+//
+// A server's link limits what a client can make it keep: see serve(). A client reads replies also while its
+// own calls wait. If both ends read nothing while much waits, each would wait for the other.
 template <class Connection>
 class link : public std::enable_shared_from_this<link<Connection>> {
  public:
   link(loop& io, Connection peer) : io_(io), connection_(std::move(peer)) {}
 
+  // Serves the peer: messages that it has not received count in `account` until end(). If one waits for
+  // longer than `patience`, the connection ends before twice that time. REQUIRES: nothing has been sent, and
+  // the account lives until end()
+  void serve(reply_line& account, duration patience) {
+    account_ = &account;
+    patience_ = patience;
+  }
   // Begins to send. Call it once.
   void start() {
     io_.spawn([self = this->shared_from_this()](loop&) { return self->transmit(); });
+    io_.spawn([self = this->shared_from_this()](loop&) { return self->count_arrivals(); });
   }
   // Adds a record to those that are sent next. Without memory for it, the connection ends. REQUIRES:
   // size_of(record) <= max_record()
@@ -51,7 +64,7 @@ class link : public std::enable_shared_from_this<link<Connection>> {
     if (has_ended_) return;
     const std::size_t size = size_of(one);
     if (filled_ + size > capacity()) close_message();
-    if (!open_) open_ = connection_.make_buffer(capacity());
+    if (!open_) open_message();
     put(one, open_.data() + filled_);
     filled_ += size;
     waiting_bytes_ += size;
@@ -67,26 +80,27 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   std::size_t max_payload() const { return capacity() / 2 - kRecordHeader; }
 
   // Whether more waits for the peer than it takes soon: the caller should make no more work.
-  bool is_congested() const { return waiting_bytes_ > kMaxWaiting; }
-  // Waits until the link is not congested, or has ended.
+  bool is_congested() const { return waiting_bytes_ > kMaxWaiting && !has_ended_; }
+  // Waits until the link is not congested, or has ended. Another coroutine may make it congested again first.
   auto room() {
-    return wait_in(congested_, [this] { return !is_congested() || has_ended_; });
+    return wait_in(congested_, [this] { return !is_congested(); });
   }
 
   // Calls `on_record` for each record, until the connection ends. Returns the reason, or nothing if the peer
-  // has disconnected. `on_record` returns false for a malformed record, which ends the connection. Takes no
-  // messages while the link is congested: a peer that does not read is not served.
+  // has disconnected. `on_record` returns false for a malformed record, which ends the connection. A server's
+  // link takes no records while it is congested: a peer that does not read is not served.
   template <class OnRecord>
   task<std::optional<error>> receive(OnRecord on_record) {
     const auto self = this->shared_from_this();
     std::optional<error> reason;
     try {
       while (!reason) {
-        co_await room();
         const buffer message = co_await connection_.receive();
         if (!message) break;
         std::span<const std::byte> rest = message.bytes();
         while (!rest.empty() && !reason) {
+          while (account_ != nullptr && is_congested()) co_await room();
+          if (has_ended_) break;
           const auto next = take(rest);
           if (!next || !on_record(*next)) reason = error("receive", EPROTO, {}, "the peer speaks no RPC");
         }
@@ -111,7 +125,11 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   // Disconnects now.
   void end() {
     if (std::exchange(has_ended_, true)) return;
+    account_ = nullptr;
+    stalled_.stop();
     io_.wake_all(unsent_);
+    io_.wake_all(sending_);
+    io_.wake_all(slots_);
     io_.wake_all(congested_);
     io_.wake_all(draining_);
     connection_.disconnect();
@@ -121,11 +139,21 @@ class link : public std::enable_shared_from_this<link<Connection>> {
 
  private:
   static constexpr std::size_t kMaxWaiting = std::size_t{256} << 10;
-  static constexpr std::size_t kMaxMessages = 16;  // that are under way
+  // Messages that are under way, and their bytes.
+  static constexpr std::size_t kMaxMessages = 16;
+  static constexpr std::size_t kMaxUnderWay = std::size_t{256} << 10;
   static constexpr std::size_t kMinMessage = 256;
   static constexpr std::size_t kMaxMessage = std::size_t{64} << 10;
+  using sending = decltype(std::declval<Connection&>().send(buffer()));
 
   std::size_t capacity() const { return std::min(connection_.max_message_size(), kMaxMessage); }
+  void open_message() {
+    open_ = connection_.make_buffer(capacity());
+    ++made_;
+    if (account_ == nullptr) return;
+    account_->take(capacity());
+    if (!stalled_.is_running()) watch();
+  }
   void close_message() {
     if (!open_) return;
     open_.shrink(filled_);
@@ -134,29 +162,54 @@ class link : public std::enable_shared_from_this<link<Connection>> {
     filled_ = 0;
   }
 
+  // The messages that there are now have `patience`. One timer for all costs nothing for each message.
+  void watch() {
+    due_ = made_;
+    stalled_.start(io_.timers(), io_.now() + patience_, [this] {
+      if (arrived_ < due_) return end();
+      if (arrived_ < made_) watch();
+    });
+  }
+  bool has_slot() const { return handed_on_ - arrived_ < std::min(kMaxMessages, kMaxUnderWay / capacity()); }
+
   // Sends what there is, once for each turn of the loop: calls of the same turn share a message.
   task<> transmit() {
     const auto self = this->shared_from_this();
-    using sending = decltype(connection_.send(buffer()));
-    std::deque<sending> under_way;
     try {
       while (!has_ended_) {
         co_await wait_in(unsent_, [this] { return waiting_bytes_ != 0 || has_ended_; });
         co_await io_.yield();
         close_message();
         while (!full_.empty() && !has_ended_) {
-          if (under_way.size() == kMaxMessages) {
-            sending& oldest = under_way.front();
-            co_await oldest;
-            under_way.pop_front();
-          }
+          co_await wait_in(slots_, [this] { return has_slot() || has_ended_; });
+          if (has_ended_) break;
           buffer next = std::move(full_.front());
           full_.pop_front();
           waiting_bytes_ -= next.size();
-          under_way.push_back(connection_.send(std::move(next)));
+          under_way_.push_back(connection_.send(std::move(next)));
+          ++handed_on_;
+          io_.wake_all(sending_);
           if (!is_congested()) io_.wake_all(congested_);
         }
         if (waiting_bytes_ == 0) io_.wake_all(draining_);
+      }
+    } catch (const std::exception&) {
+      end();  // receive() reports the reason
+    }
+  }
+  // Counts the messages that the peer has received, and frees their memory.
+  task<> count_arrivals() {
+    const auto self = this->shared_from_this();
+    try {
+      while (!has_ended_) {
+        co_await wait_in(sending_, [this] { return !under_way_.empty() || has_ended_; });
+        if (has_ended_) break;
+        sending oldest = std::move(under_way_.front());
+        under_way_.pop_front();
+        co_await oldest;
+        ++arrived_;
+        if (account_ != nullptr) account_->give_back(capacity());
+        io_.wake_all(slots_);
       }
     } catch (const std::exception&) {
       end();  // receive() reports the reason
@@ -168,10 +221,18 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   buffer open_;  // the message that records are added to
   std::size_t filled_ = 0;
   std::deque<buffer> full_;
-  std::size_t waiting_bytes_ = 0;
-  list<waiter> unsent_;     // the sending coroutine
-  list<waiter> congested_;  // those who wait for room()
-  list<waiter> draining_;   // finish()
+  std::size_t waiting_bytes_ = 0;                         // of records that have not been handed on
+  std::deque<sending> under_way_;                         // without the one that count_arrivals() awaits
+  std::uint64_t made_ = 0, handed_on_ = 0, arrived_ = 0;  // numbers of messages
+  reply_line* account_ = nullptr;                         // of a client that is served
+  duration patience_{};
+  std::uint64_t due_ = 0;           // as many messages must have arrived when `stalled_` ends
+  verbena::detail::timer stalled_;  // runs while messages wait
+  list<waiter> unsent_;             // transmit(), for records
+  list<waiter> slots_;              // transmit(), for room under way
+  list<waiter> sending_;            // count_arrivals()
+  list<waiter> congested_;          // those who wait for room()
+  list<waiter> draining_;           // finish()
   bool has_ended_ = false;
 };
 

@@ -59,6 +59,10 @@ struct record {
   std::span<const std::byte> payload{};
 };
 
+// The longest arguments and results, whatever the options say: neither RDMA READs nor protobuf's messages are
+// longer.
+inline constexpr std::size_t kMaxData = (std::size_t{1} << 31) - 1;
+
 // 24 bytes before each payload, little-endian: size of the payload (4), kind (1), 0 (1), code (2), call (8),
 // method (8).
 inline constexpr std::size_t kRecordHeader = 24;

@@ -8,15 +8,16 @@
 #include <verbena/cm.hpp>
 #include <verbena/rpc/fetches.hpp>
 
-// Limits the memory of large replies that clients have not fetched. A method waits until its client has room.
-// The length of its reply is known only when it ends. So methods that run at the same time may exceed the
-// limit together. A host that has fetched all its replies may run a call whatever others have.
+// Limits the memory of replies that clients have not received: large ones that they do not fetch, and
+// messages that wait for their credits. A method waits until its client has room. The length of its reply is
+// known only when it ends. So methods that run at the same time may exceed the limit together. A host that
+// has received all its replies may run a call whatever others have.
 namespace verbena::rpc::detail {
 
 class reply_line;
 using reply_memory = shared_memory<reply_line>;
 
-// The replies of one client, and the calls that wait until some are fetched.
+// The replies of one client, and the calls that wait until it has received some.
 class reply_line : public verbena::detail::list_node {
  public:
   // `host`: the client's.

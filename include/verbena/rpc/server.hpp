@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -29,18 +30,19 @@ namespace verbena::rpc {
 
 struct server_options {
   std::size_t max_calls = 1024;  // of one client at a time; further ones wait in its queue
-  std::size_t max_arguments = std::size_t{16} << 20;  // bytes of one call; longer ones fail with EMSGSIZE
+  // Bytes of one call's arguments. Longer ones fail with EMSGSIZE, and so do those of 2 GiB.
+  std::size_t max_arguments = std::size_t{16} << 20;
   // Bytes of large arguments that the calls of one client, and of all clients, have at a time. Further calls
   // wait. A single call may be larger. Hosts of clients share the bytes of all: one that has none need not
   // wait, and one that has some may get no more, while others use much.
   std::size_t max_client_arguments = std::size_t{64} << 20;
   std::size_t max_all_arguments = std::size_t{1} << 30;
-  // Bytes of large replies that one client, and all clients, have not fetched yet. Further calls wait. Hosts
-  // share the bytes of all likewise.
+  // Bytes of replies that one client, and all clients, have not received yet. Further calls wait. Hosts share
+  // the bytes of all likewise.
   std::size_t max_client_replies = std::size_t{64} << 20;
   std::size_t max_all_replies = std::size_t{1} << 30;
   // A client loses its connection if the READ of a call's arguments takes longer, or if it has not fetched a
-  // reply by then.
+  // large reply by then. It loses it between this time and twice this time if it does not receive a message.
   duration patience = std::chrono::seconds(30);
   // All clients of a loop share receives, so that idle ones cost little.
   connection_options connection = {.shared_receives = 2048};
@@ -61,7 +63,9 @@ class session : public std::enable_shared_from_this<session<Connection>> {
         link_(std::make_shared<link<Connection>>(io, std::move(peer))),
         host_(link_->peer().peer_host()),
         arguments_(io, arguments, options.max_client_arguments, host_),
-        replies_(io, replies, options.max_client_replies, host_) {}
+        replies_(io, replies, options.max_client_replies, host_) {
+    link_->serve(replies_, options.patience);
+  }
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() { link_->end(); }
@@ -186,7 +190,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
 
   task<> answer(call& own, const service::handler& handler) {
     try {
-      if (!replies_.has_room()) co_await replies_.room();
+      if (!has_room()) co_await room();
       send_reply(own, co_await handler(bytes_of(own.arguments), own));
     } catch (const exception& thrown) {
       fail(own.number, thrown.error().code(), thrown.what());
@@ -196,7 +200,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     end(own);
   }
   task<> fetch_and_answer(call& own, const service::handler& handler, remote_slice there) {
-    if (there.size > options_.max_arguments) {
+    if (there.size > std::min(options_.max_arguments, kMaxData)) {
       fail(own.number, EMSGSIZE, "the arguments are longer than server_options::max_arguments");
       co_return end(own);
     }
@@ -245,6 +249,17 @@ class session : public std::enable_shared_from_this<session<Connection>> {
       io_.spawn([kept = link_](loop&) { return kept->finish(); });
   }
 
+  // Whether the client has received enough of its replies to get another one.
+  bool has_room() const { return replies_.has_room() && !link_->is_congested(); }
+  task<> room() {
+    while (!has_room()) {
+      if (link_->is_congested()) {
+        co_await link_->room();
+      } else {
+        co_await replies_.room();
+      }
+    }
+  }
   void send_reply(call& own, const reply& made) {
     if (made.code() != 0) return fail(own.number, made.code(), made.bytes());
     if (made.bytes().size() <= link_->max_payload())

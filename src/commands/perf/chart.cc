@@ -13,6 +13,22 @@ namespace {
 
 constexpr double kTolerance = 1e-9;  // of logarithms
 constexpr double kSteps[] = {1, 2, 5};
+constexpr double kLeast = 1e-12, kMost = 1e18;
+
+bool has_logarithm(Scale scale) {
+  return scale == Scale::kLog || scale == Scale::kBytes || scale == Scale::kPowers;
+}
+
+// Returns the lower limit for what is no number.
+double limited(double value, double least, double most) {
+  return std::max(least, std::min(value, most));
+}
+
+// Returns the nearest value that the scale can place.
+double nearest(Scale scale, double value) {
+  if (scale == Scale::kNines) return limited(value, 0, 1 - kLeast);
+  return value > 0 || has_logarithm(scale) ? limited(value, kLeast, kMost) : 0;
+}
 
 std::string number_text(double value) {
   return value >= 1000 ? verbena::format("{:.0f}", value) : verbena::format("{:g}", value);
@@ -25,10 +41,12 @@ std::string bytes_label(double bytes) {
   return text + " B";
 }
 
-// The numbers 1, 2 and 5 times powers of ten from one to another, a step more at both ends.
+// The numbers 1, 2 and 5 times powers of ten from one to another, a step more at both ends. REQUIRES: both
+// are finite and not zero
 std::vector<double> round_numbers(double least, double most) {
   std::vector<double> all;
-  for (double power = std::floor(std::log10(least)) - 1; power <= std::ceil(std::log10(most)) + 1; ++power) {
+  const int last = static_cast<int>(std::ceil(std::log10(most))) + 1;
+  for (int power = static_cast<int>(std::floor(std::log10(least))) - 1; power <= last; ++power) {
     for (const double step : kSteps) all.push_back(step * std::pow(10, power));
   }
   return all;
@@ -53,6 +71,8 @@ double round_down(double value) {
 
 Ruler::Ruler(Scale scale, double least, double most) : scale_(scale), low_(0), high_(1) {
   constexpr double kIntervals = 5;
+  least = nearest(scale, least);
+  most = nearest(scale, most);
   switch (scale) {
     case Scale::kLinear:
       if (most > 0) step_ = round_up(most / kIntervals);
@@ -86,7 +106,7 @@ double Ruler::transformed(double value) const {
 }
 
 double Ruler::place(double value) const {
-  return std::clamp((transformed(value) - low_) / (high_ - low_), 0.0, 1.0);
+  return limited((transformed(value) - low_) / (high_ - low_), 0, 1);
 }
 
 std::vector<Ruler::Tick> Ruler::ticks(std::size_t count) const {
@@ -101,7 +121,7 @@ std::vector<Ruler::Tick> Ruler::ticks(std::size_t count) const {
   };
   switch (scale_) {
     case Scale::kLinear:
-      for (double each = 0; each <= high_ + step_ / 2; each += step_) values.push_back(each);
+      for (int i = 0; i <= static_cast<int>(std::lround(high_ / step_)); ++i) values.push_back(i * step_);
       break;
     case Scale::kLog:
       add_log(false);
@@ -113,7 +133,8 @@ std::vector<Ruler::Tick> Ruler::ticks(std::size_t count) const {
         values.push_back(1 - rest);
       break;
     default:
-      for (double power = low_; power <= high_; ++power) values.push_back(std::exp2(power));
+      for (int power = static_cast<int>(low_); power <= static_cast<int>(high_); ++power)
+        values.push_back(std::exp2(power));
   }
   const std::size_t each = (values.size() + count - 1) / count;
   std::vector<Tick> ticks;
@@ -126,14 +147,14 @@ std::vector<Ruler::Tick> Ruler::ticks(std::size_t count) const {
   return ticks;
 }
 
+bool can_place(Scale scale, double value) {
+  return nearest(scale, value) == value;
+}
+
 Chart without_unplaceable(Chart chart) {
-  const auto fits = [](Scale scale, double value) {
-    const bool has_logarithm = scale == Scale::kLog || scale == Scale::kBytes || scale == Scale::kPowers;
-    return std::isfinite(value) && (has_logarithm ? value > 0 : value >= 0);
-  };
   for (Series& series : chart.series) {
     std::erase_if(series.points, [&](const ChartPoint& each) {
-      return !fits(chart.x.scale, each.x) || !fits(chart.y.scale, each.y);
+      return !can_place(chart.x.scale, each.x) || !can_place(chart.y.scale, each.y);
     });
   }
   return chart;

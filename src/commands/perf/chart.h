@@ -37,7 +37,7 @@ inline constexpr std::size_t kMaxMarkers = 32;  // of a series; more of them wou
 // Places values on an axis.
 class Ruler {
  public:
-  // REQUIRES: least <= most, and least > 0 for scales with logarithms
+  // Takes the nearest values that the scale can place. REQUIRES: least <= most
   Ruler(Scale scale, double least, double most);
 
   // Returns a place from 0 to 1 for the values between least and most.
@@ -58,8 +58,12 @@ class Ruler {
   double step_ = 1;    // of kLinear
 };
 
+// Whether a scale has room for a value: none for less than a million millionth or more than a million million
+// millions, so that all axes are short. Zero has no logarithm. A part of all messages is less than one.
+bool can_place(Scale scale, double value);
+
 // Returns a chart without the points that its scales cannot place: a test whose messages were all lost has
-// latencies of zero or infinity.
+// latencies of zero or infinity, and a peer may say anything.
 Chart without_unplaceable(Chart chart);
 
 // Returns the rulers of a chart that has only points which its scales can place, or none.

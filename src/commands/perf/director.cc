@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "commands/perf/device.h"
 #include "commands/perf/hangup_watch.h"
+#include "commands/perf/json_report.h"
 #include "commands/perf/orders.h"
 
 namespace verbena::perf {
@@ -21,6 +22,14 @@ nlohmann::json answer(Channel& channel) {
     throw std::runtime_error(
         verbena::format("the server refuses the test: {}", printable(read["error"].get<std::string>())));
   return read;
+}
+
+// The peer's report of a test of one size.
+nlohmann::json read_report(Channel& channel) {
+  const nlohmann::json report = answer(channel);
+  nlohmann::json rows = nlohmann::json::array();
+  if (!report.at("results").empty()) rows.push_back(checked_row(report.at("results").at(0)));
+  return {{"results", std::move(rows)}};
 }
 
 }  // namespace
@@ -46,7 +55,7 @@ Director::Both Director::run(const Parameters& parameters) {
   answer(*channel_);
   const HangupWatch watch(channel_->descriptor());
   Outcome own = run_test(parameters, borrow(*channel_), false);
-  return {std::move(own), answer(*channel_)};
+  return {std::move(own), read_report(*channel_)};
 }
 
 void Director::end() {

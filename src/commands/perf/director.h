@@ -22,8 +22,8 @@ class Director {
   // The MTU of the server's port, 256 to 4096 bytes. Throws std::exception if the server names another one.
   std::uint32_t peer_mtu() const;
 
-  // Runs a test at both ends. Both reports have the form of --json. Throws std::exception if it cannot be
-  // done.
+  // Runs a test at both ends. Both reports have the form of --json, the peer's only its first row. Throws
+  // std::exception if it cannot be done.
   struct Both {
     Outcome own;
     nlohmann::json peer;

@@ -16,39 +16,38 @@
 namespace verbena::perf {
 namespace {
 
-// Limits of one test, and of the time until the client has sent its order. Others wait for their turn.
+// Limits of one test, and of the time until the client has sent its order and taken the answer. Others wait
+// for their turn.
 constexpr std::chrono::hours kLongestTest{2};
 constexpr std::chrono::minutes kLongestOrder{1};
 
-// Returns nullopt, and tells the client the reason, if the order cannot be followed.
-std::optional<Parameters> accept_order(Channel& channel, const nlohmann::json& order, const Parameters& own) {
+}  // namespace
+
+std::optional<Parameters> next_order(Channel& channel, const Parameters& own) {
+  const HangupWatch watch(channel.descriptor(), kLongestOrder);
+  const nlohmann::json order = read_object(channel);
+  if (order.contains("end")) return std::nullopt;
   try {
     Parameters ordered = parameters_of(order, own);
     write_object(channel, {{"ready", true}});
     return ordered;
   } catch (const std::exception& wrong) {
     write_object(channel, {{"error", wrong.what()}});
-    return std::nullopt;
+    throw;
   }
 }
 
-}  // namespace
-
 int follow_orders(Channel& channel, const Parameters& own) {
-  write_object(channel, describe_end(own));
-  for (;;) {
-    nlohmann::json order;
-    {
-      const HangupWatch watch(channel.descriptor(), kLongestOrder);
-      order = read_object(channel);
-    }
-    if (order.contains("end")) return 0;
-    auto ordered = accept_order(channel, order, own);
-    if (!ordered) continue;
+  {
+    const HangupWatch watch(channel.descriptor(), kLongestOrder);
+    write_object(channel, describe_end(own));
+  }
+  while (auto ordered = next_order(channel, own)) {
     const HangupWatch watch(channel.descriptor(), kLongestTest);
     const Outcome outcome = run_test(std::move(*ordered), borrow(channel), false);
     write_object(channel, outcome.report);
   }
+  return 0;
 }
 
 int serve_client(Channel& channel, const Parameters& own) {

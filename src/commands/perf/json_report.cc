@@ -1,12 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/perf/json_report.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <stdexcept>
 
+#include "base/format.h"
 #include "commands/perf/details.h"
 
 namespace verbena::perf {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMaxFigure = 1e18;
+constexpr std::size_t kMaxParts = 64, kMaxBuckets = 4096;
+constexpr std::array kUnits{"usec", "cycles", "MiB/s", "Gb/s"};
+constexpr std::array kNumbers{"bytes",
+                              "iterations",
+                              "average",
+                              "per_second",
+                              "min",
+                              "max",
+                              "typical",
+                              "stdev",
+                              "processor_usec_per_message",
+                              "peak",
+                              "million_messages_per_second"};
+
+void check(bool is_good, const char* field) {
+  if (!is_good) throw std::runtime_error(verbena::format("the server's report has an impossible {}", field));
+}
+bool is_figure(const json& value) {
+  return value.is_number() && value.get<double>() >= 0 && value.get<double>() <= kMaxFigure;
+}
+bool is_bucket(const json& value) {
+  return value.is_array() && value.size() == 2 && is_figure(value[0]) && value[1].is_number_unsigned();
+}
+
+template <class IsGood>
+void copy_list(const json& from, const char* field, std::size_t most, const IsGood& is_good, json& to) {
+  const auto found = from.find(field);
+  if (found == from.end()) return;
+  check(found->is_array() && found->size() <= most && std::ranges::all_of(*found, is_good), field);
+  to[field] = *found;
+}
+// A figure of no messages is null.
+void copy_number(const json& from, const char* field, json& to) {
+  const auto found = from.find(field);
+  if (found == from.end()) return;
+  check(found->is_null() || is_figure(*found), field);
+  to[field] = *found;
+}
+
+}  // namespace
+
+json checked_row(const json& row) {
+  json checked = json::object();
+  for (const char* const each : kNumbers) copy_number(row, each, checked);
+  for (const Percentile& each : kPercentiles) copy_number(row, each.name, checked);
+  const json& unit = row.at("unit");
+  check(std::ranges::any_of(kUnits, [&](const char* each) { return unit == each; }), "unit");
+  checked["unit"] = unit;
+  copy_list(
+      row, "parts", kMaxParts, [](const json& each) { return each.is_null() || is_figure(each); }, checked);
+  copy_list(row, "histogram", kMaxBuckets, is_bucket, checked);
+  return checked;
+}
 
 void JsonReport::begin(const Device& device, ibv_mtu mtu, const Keys& peer) {
   const Parameters& p = parameters_;
@@ -86,7 +150,7 @@ nlohmann::ordered_json JsonReport::whole() const {
 }
 
 void print_json(const nlohmann::ordered_json& report) {
-  std::puts(report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  std::puts(report.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
 }  // namespace verbena::perf

@@ -11,7 +11,11 @@
 
 namespace verbena::perf {
 
-// Prints the report of --json.
+// Returns a row of a peer's report with the fields that JsonReport gives a row. Throws std::runtime_error if
+// one cannot be of a test: figures are null, or from 0 to 1e18.
+nlohmann::json checked_row(const nlohmann::json& row);
+
+// Prints the report of --json, in ASCII: texts of a peer may have control characters of a terminal.
 void print_json(const nlohmann::ordered_json& report);
 
 // Collects the report of a test in the form of --json: one object.

@@ -149,6 +149,50 @@ TEST(PerfChart, LeavesOutLatenciesOfTestsWithoutMessages) {
     EXPECT_EQ(text.find("inf"), text.npos);
 }
 
+constexpr Scale kScales[] = {Scale::kLinear, Scale::kLog, Scale::kBytes, Scale::kPowers, Scale::kNines};
+constexpr double kUnplaceable[] = {std::numeric_limits<double>::denorm_min(),
+                                   std::numeric_limits<double>::max(),
+                                   std::numeric_limits<double>::infinity(),
+                                   std::numeric_limits<double>::quiet_NaN(),
+                                   -1,
+                                   1e19};
+
+TEST(PerfChart, LeavesOutFiguresThatNoAxisHasRoomFor) {
+  for (const double value : kUnplaceable) {
+    for (const Scale scale : kScales)
+      EXPECT_EQ(can_place(scale, value), scale == Scale::kNines && value > 0 && value < 1) << value;
+  }
+  EXPECT_FALSE(can_place(Scale::kNines, 1));
+  for (const Scale scale : {Scale::kLinear, Scale::kLog, Scale::kBytes, Scale::kPowers}) {
+    EXPECT_TRUE(can_place(scale, 1e-12));
+    EXPECT_TRUE(can_place(scale, 1e18));
+    EXPECT_EQ(can_place(scale, 0), scale == Scale::kLinear);
+  }
+}
+
+TEST(PerfChart, HasShortAxesWhateverItIsToShow) {
+  for (const Scale scale : kScales) {
+    for (const double least : kUnplaceable) {
+      for (const double most : kUnplaceable) {
+        const Ruler ruler(scale, least, most);
+        EXPECT_LE(ruler.ticks(1000).size(), 200U) << least << " to " << most;
+        for (const double value : kUnplaceable) {
+          const double place = ruler.place(value);
+          EXPECT_TRUE(place >= 0 && place <= 1) << value;
+        }
+      }
+    }
+  }
+}
+
+TEST(PerfChart, DrawsWhatAPeerSays) {
+  Chart chart{"t", {"x", Scale::kBytes}, {"y", Scale::kLinear}, {{"s", {}}}};
+  for (const double value : kUnplaceable) chart.series[0].points.push_back({8, value});
+  chart.series[0].points.push_back({8, 1e18});
+  for (const std::string& text : {svg_chart(chart), text_chart(chart, false)})
+    EXPECT_NE(text.find("1000000000000000000"), text.npos) << text;
+}
+
 TEST(PerfSvgChart, SaysHowManyLinesAreNotDrawn) {
   Chart chart{"t", {"x", Scale::kLinear}, {"y", Scale::kLinear}, {}};
   for (int i = 0; i < 11; ++i) chart.series.push_back({"s", {{0, 0}, {1, 1}}});

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "commands/perf/exchange.h"
+#include "commands/perf/follower.h"
 #include "commands/perf/hangup_watch.h"
 
 namespace verbena::perf {
@@ -149,6 +150,20 @@ TEST(PerfOrders, EndTheProcessIfTheyTakeTooLong) {
         ::pause();
       },
       ::testing::ExitedWithCode(1), "the peer takes too long");
+}
+
+// Else a client that sends wrong orders and takes no answers would fill the server's socket.
+TEST(PerfOrders, AreFollowedUntilTheFirstWrongOne) {
+  const Parameters own(*find_test("ib_send_lat"));
+  Pipe pipe;
+  write_object(pipe, order_of(uc_write()));
+  EXPECT_STREQ(next_order(pipe, own).value().test.name, "ib_write_bw");
+  EXPECT_EQ(read_object(pipe), (nlohmann::json{{"ready", true}}));
+  write_object(pipe, nlohmann::json::object());
+  EXPECT_THROW(next_order(pipe, own), std::runtime_error);
+  EXPECT_TRUE(read_object(pipe).contains("error"));
+  write_object(pipe, {{"end", true}});
+  EXPECT_FALSE(next_order(pipe, own));
 }
 
 TEST(PerfOrders, ThatContradictThemselvesAreRefused) {

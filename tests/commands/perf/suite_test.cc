@@ -2,10 +2,14 @@
 #include <chrono>
 #include <limits>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "commands/perf/json_report.h"
 #include "commands/perf/machine.h"
 #include "commands/perf/suite_page.h"
 #include "commands/perf/suite_plan.h"
@@ -70,6 +74,45 @@ TEST(PerfSuite, ShowsNoFiguresOfLostMessages) {
   EXPECT_EQ(page.find("inf<"), page.npos);
   EXPECT_NE(page.find("<td>0</td><td>–</td>"), page.npos);
   EXPECT_NE(page.find("<td>9</td><td>1.00</td>"), page.npos);
+}
+
+nlohmann::json row_of_peer() {
+  return {{"bytes", 2U},      {"iterations", 9U},        {"unit", "usec"},          {"average", 1.5},
+          {"p99.9", nullptr}, {"parts", {1.0, nullptr}}, {"histogram", {{1.5, 9U}}}};
+}
+
+TEST(PerfSuite, TakesKnownFieldsOfAPeersReportOnly) {
+  nlohmann::json row = row_of_peer();
+  row["more"] = std::string(1000, 'x');
+  EXPECT_EQ(checked_row(row), row_of_peer());
+}
+
+TEST(PerfSuite, RefusesReportsWithImpossibleFigures) {
+  constexpr double kMax = std::numeric_limits<double>::max();
+  const nlohmann::json list = nlohmann::json::array({1, 2, 3}), many(10'000, 1.0);
+  for (const auto& [field, wrong] : std::vector<std::pair<const char*, nlohmann::json>>{{"average", kMax},
+                                                                                        {"average", -1},
+                                                                                        {"average", "1"},
+                                                                                        {"bytes", list},
+                                                                                        {"p99.9", 1e19},
+                                                                                        {"unit", "\u009b"},
+                                                                                        {"unit", 1},
+                                                                                        {"parts", {kMax}},
+                                                                                        {"parts", many},
+                                                                                        {"histogram", many},
+                                                                                        {"histogram", {list}},
+                                                                                        {"histogram", 1}}) {
+    nlohmann::json row = row_of_peer();
+    row[field] = wrong;
+    EXPECT_THROW(checked_row(row), std::runtime_error) << field;
+  }
+}
+
+// A terminal takes U+009B for the beginning of a command.
+TEST(PerfSuite, PrintsJsonInAscii) {
+  ::testing::internal::CaptureStdout();
+  print_json({{"host", "\x7f\u009b"}});
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "{\n  \"host\": \"\\u007f\\u009b\"\n}\n");
 }
 
 TEST(PerfSuite, EscapesTextsOfThePeerInItsPage) {
