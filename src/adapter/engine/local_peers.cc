@@ -172,9 +172,10 @@ bool LocalPeers::admit(LocalPeer& peer) {
   return peer.is_guest = true;
 }
 
-// Each guest's socket costs a call when its process rings. 0: root, or it is not known yet.
+// Each guest's socket costs a call when its process rings. Those of root, and of users not known yet, count
+// as none.
 ptrdiff_t LocalPeers::guests_of(uid_t user) const {
-  if (user == 0 || user == ::geteuid()) return 0;
+  if (user == 0 || user == kUnknownUser || user == ::geteuid()) return 0;
   return std::ranges::count_if(
       peers_, [&](const auto& peer) { return peer != nullptr && peer->is_guest && peer->user == user; });
 }
