@@ -88,8 +88,8 @@ class Endpoint {
  private:
   void fill_buffers();
   verbena::slice next_receive(std::size_t index);
-  // Messages of a latency test come one at a time, so all are received in one place, as perftest does. A
-  // place for each would cost a cache miss for each, about 0.04 us.
+  // Messages of a latency test come one at a time, so all are received in one place, as perftest does. Then
+  // the list of receives never changes. Making it for each message would add about 0.02 us to the latency.
   bool has_one_receive_place() const { return parameters_.is_latency() && !parameters_.is_burst_latency(); }
   // The place of the message with a number of a queue pair within its buffer.
   std::uint64_t place(std::uint64_t number) const {
