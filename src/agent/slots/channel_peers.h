@@ -20,7 +20,8 @@ class ChannelPeers {
  public:
   ChannelPeers() : peers_(roce::Qpn::kSlots), untold_(roce::Qpn::kSlots), awaited_(roce::Qpn::kSlots) {}
 
-  // Notes a channel between the slots. REQUIRES for all methods: each slot is less than roce::Qpn::kSlots
+  // Notes a channel between the slots. REQUIRES: a != b, as nobody acknowledges its own end; for all methods:
+  // each slot is less than roce::Qpn::kSlots
   void join(uint32_t a, uint32_t b) {
     peers_[a].set(b);
     peers_[b].set(a);

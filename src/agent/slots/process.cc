@@ -156,7 +156,8 @@ UniqueFd watch_peer(int socket, pid_t pid) {
   int fd = -1;
   socklen_t length = sizeof fd;
   if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &fd, &length) == 0) return UniqueFd(fd);
-  return watch_process(pid);
+  // Before Linux 6.5. Otherwise the process may have ended, and the number be another's.
+  return errno == ENOPROTOOPT ? watch_process(pid) : UniqueFd();
 }
 
 bool is_stopped(pid_t pid) {

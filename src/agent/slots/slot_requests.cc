@@ -187,6 +187,7 @@ void DomainRequests::ask_for_peer(uint64_t session, uint64_t name, uint32_t slot
     const bool may_come = own_slot && slots_.orphans().contains(slot);
     return answer(may_come ? EAGAIN : ENOENT);
   }
+  if (*own_slot == slot) return answer(EINVAL);
   if (channels_.awaits_end(*own_slot, slot)) return answer(EAGAIN);
   auto ends = control::make_socket_pair();
   if (!ends) return answer(EAGAIN);

@@ -143,10 +143,12 @@ VERBENA_ABI int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr*
 
 namespace {
 
-// Takes the object away from the event that another thread may be processing.
+// Takes the object away from the event that another thread may be processing. A child after fork() has no
+// such thread, and may find the lock taken.
 template <class Object>
 Object* take_member(Identifier& identifier, Object* rdma_cm_id::*member) {
-  const std::lock_guard lock(identifier.processing);
+  std::unique_lock lock(identifier.processing, std::defer_lock);
+  if (identifier.process.is_current()) lock.lock();
   return std::exchange(identifier.*member, nullptr);
 }
 

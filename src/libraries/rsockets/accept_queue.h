@@ -12,22 +12,26 @@
 #include <vector>
 
 #include "base/time.h"
+#include "libraries/rsockets/half_open_streams.h"
 
 namespace verbena::rsockets {
 
 // The queues of a listening rsocket: unanswered connection requests, half-open streams, and streams ready for
 // accept(). The backlog limits the ready streams: while it is reached, further requests wait in the first
-// queue, without a queue pair, until a place becomes free or their senders give up. A half-open stream awaits
-// its peer's confirmation, which a hostile peer withholds. So half-open streams take no place in the backlog,
-// as in TCP's SYN queue. They have a limit of their own, and the oldest gives way to a newcomer. A request
-// whose sender's hardware address is unknown is set aside, without a place in the backlog, while the kernel
-// looks for that address. Thread-safe.
+// queue, without a queue pair, until a place becomes free or their senders give up. Half-open streams take no
+// place in the backlog, as in TCP's SYN queue. They have a limit of their own, and the listener's oldest
+// gives way to a newcomer; a listener without one may exceed the limit by one. A request whose sender's
+// hardware address is unknown is set aside, without a place in the backlog, while the kernel looks for that
+// address. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
-  explicit AcceptQueue(size_t backlog) : backlog_(backlog) {}
-  static constexpr size_t kMaxRequests = 1024;   // unanswered requests; more are rejected
-  static constexpr size_t kLeastHalfOpen = 256;  // the limit of half-open streams, unless the backlog is more
+  // REQUIRES: half_open outlives the queue
+  AcceptQueue(size_t backlog, HalfOpenStreams& half_open) : backlog_(backlog), half_open_(half_open) {}
+  ~AcceptQueue() { half_open_.remove(opening_.size()); }
+  AcceptQueue(const AcceptQueue&) = delete;
+  AcceptQueue& operator=(const AcceptQueue&) = delete;
+  static constexpr size_t kMaxRequests = 1024;                      // unanswered requests; more are rejected
   static constexpr Duration kSearchTime = std::chrono::seconds(1);  // as ibv_modify_qp(3) waits
   // A host on the link answers ARP in less. Each further pause is twice as long as the one before: some ten
   // looks in a second, however many hosts do not answer.
@@ -130,8 +134,9 @@ class AcceptQueue {
     --reserved_;
     if (closed_) return stream;
     std::shared_ptr<Stream> oldest;
-    if (opening_.size() >= std::max(backlog_, kLeastHalfOpen)) oldest = take_opening(opening_.front().get());
+    if (half_open_.is_full() && !opening_.empty()) oldest = take_opening(opening_.front().get());
     opening_.push_back(std::move(stream));
+    half_open_.add();
     return oldest;
   }
 
@@ -173,6 +178,7 @@ class AcceptQueue {
   Rest close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
+    half_open_.remove(opening_.size());
     Rest rest{std::move(requests_), std::move(opening_)};
     for (auto& [next, search] : searches_) rest.requests.push_back(std::move(search.request));
     for (auto& stream : ready_) rest.streams.push_back(std::move(stream));
@@ -198,11 +204,13 @@ class AcceptQueue {
     if (found == opening_.end()) return nullptr;
     auto taken = std::move(*found);
     opening_.erase(found);
+    half_open_.remove();
     return taken;
   }
 
   std::mutex mutex_;
   size_t backlog_;
+  HalfOpenStreams& half_open_;
   bool closed_ = false;
   size_t reserved_ = 0;
   std::deque<Request> requests_;

@@ -11,7 +11,8 @@
 namespace verbena::rsockets {
 
 // The local addresses for which no queue pair could be created within the last second. Peers cause attempts,
-// which take long, as often as they like. Keeps the latest kMax addresses. Not thread-safe.
+// which take long, as often as they like. Keeps the latest kMax addresses; if all failed within the last
+// second, counts every address as one of them. Not thread-safe.
 class RecentFailures {
  public:
   static constexpr size_t kMax = 16;
@@ -22,6 +23,7 @@ class RecentFailures {
     failures_.emplace_back(address, now);
   }
   bool contains(const Address& address, TimePoint now) const {
+    if (failures_.size() == kMax && now < failures_.front().second + kTime) return true;
     return std::ranges::any_of(failures_, [&](const auto& failure) {
       return failure.first == address && now < failure.second + kTime;
     });

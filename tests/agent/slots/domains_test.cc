@@ -118,6 +118,17 @@ TEST_F(Domains, NobodyIsJoinedWithWhoHasNotTheDomainOpen) {
   EXPECT_TRUE(a.client->next_peers().empty());
 }
 
+// Nobody could acknowledge the end of its lease, and the slot would be lost to other users.
+TEST_F(Domains, NobodyIsJoinedWithItself) {
+  AgentProcess agent;
+  Member a;
+  ASSERT_EQ(a.open(10, file.get()), 0);
+  a.client->ask_for_peer(10, a.slot.index);
+  const DomainPeer none = a.hear();
+  EXPECT_EQ(none.error, EINVAL);
+  EXPECT_FALSE(none.socket);
+}
+
 TEST_F(Domains, ADomainIsLeftByClosingBySlotAndByDeath) {
   AgentProcess agent;
   Member a;

@@ -10,9 +10,11 @@ namespace {
 
 struct FakeStream {};
 using Queue = AcceptQueue<int, FakeStream>;
+constexpr size_t kMost = 5;  // half-open streams
 
 TEST(AcceptQueue, AnswersAsManyRequestsAsTheBacklogAllows) {
-  Queue queue(2);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(2, half_open);
   for (int request = 1; request <= 3; ++request) EXPECT_TRUE(queue.add_request(request));
   EXPECT_EQ(queue.next_request(), 1);
   EXPECT_EQ(queue.next_request(), 2);
@@ -29,7 +31,8 @@ std::shared_ptr<FakeStream> add_half_open(Queue& queue, const std::shared_ptr<Fa
 }
 
 TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   const auto stream = std::make_shared<FakeStream>();
   EXPECT_EQ(add_half_open(queue, stream), nullptr);
   queue.add_request(2);
@@ -41,7 +44,8 @@ TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
 }
 
 TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   const auto stream = std::make_shared<FakeStream>();
   add_half_open(queue, stream);
   queue.add_request(2);
@@ -49,8 +53,9 @@ TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
 }
 
 TEST(AcceptQueue, OldestOfTooManyHalfOpenStreamsGivesWay) {
-  Queue queue(1);
-  std::vector<std::shared_ptr<FakeStream>> streams(Queue::kLeastHalfOpen);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
+  std::vector<std::shared_ptr<FakeStream>> streams(kMost);
   for (auto& stream : streams) {
     stream = std::make_shared<FakeStream>();
     ASSERT_EQ(add_half_open(queue, stream), nullptr);
@@ -60,17 +65,24 @@ TEST(AcceptQueue, OldestOfTooManyHalfOpenStreamsGivesWay) {
   EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[1]);
 }
 
-TEST(AcceptQueue, AsManyStreamsMayBeHalfOpenAsTheBacklogHasPlaces) {
-  constexpr size_t kPlaces = 2 * Queue::kLeastHalfOpen;
-  Queue queue(kPlaces);
-  for (size_t i = 0; i < kPlaces; ++i) {
-    ASSERT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), nullptr);
-  }
-  EXPECT_NE(add_half_open(queue, std::make_shared<FakeStream>()), nullptr);
+// Each has a descriptor of the program, whichever listener it belongs to.
+TEST(AcceptQueue, LimitOfHalfOpenStreamsIsThatOfAllListeners) {
+  HalfOpenStreams half_open(kMost);
+  Queue first(100, half_open), second(100, half_open);
+  std::vector<std::shared_ptr<FakeStream>> streams(kMost);
+  for (auto& stream : streams) add_half_open(first, stream = std::make_shared<FakeStream>());
+  const auto other = std::make_shared<FakeStream>();
+  EXPECT_EQ(add_half_open(second, other), nullptr) << "a listener may always have one";
+  EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), other);
+  for (const size_t i : {0, 1}) EXPECT_TRUE(first.opened(streams[i].get()));
+  EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), nullptr);
+  first.close();
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), nullptr);
 }
 
 TEST(AcceptQueue, StreamsThatOpenBeyondTheBacklogAreReady) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   const auto first = std::make_shared<FakeStream>(), second = std::make_shared<FakeStream>();
   for (const auto& stream : {first, second}) add_half_open(queue, stream);
   for (const auto& stream : {first, second}) EXPECT_TRUE(queue.opened(stream.get()));
@@ -79,7 +91,8 @@ TEST(AcceptQueue, StreamsThatOpenBeyondTheBacklogAreReady) {
 }
 
 TEST(AcceptQueue, FailedStreamIsGivenAwayOnce) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   const auto stream = std::make_shared<FakeStream>();
   add_half_open(queue, stream);
   EXPECT_EQ(queue.failed(stream.get()), stream);
@@ -87,7 +100,8 @@ TEST(AcceptQueue, FailedStreamIsGivenAwayOnce) {
 }
 
 TEST(AcceptQueue, RequestCanBeWithdrawn) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   queue.add_request(1);
   EXPECT_EQ(queue.withdraw([](int request) { return request == 2; }), std::nullopt);
   EXPECT_EQ(queue.withdraw([](int request) { return request == 1; }), 1);
@@ -95,7 +109,8 @@ TEST(AcceptQueue, RequestCanBeWithdrawn) {
 }
 
 TEST(AcceptQueue, HoldsABoundedNumberOfRequests) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   for (size_t i = 0; i < Queue::kMaxRequests; ++i) ASSERT_TRUE(queue.add_request(0));
   EXPECT_FALSE(queue.add_request(0));
 }
@@ -105,7 +120,8 @@ constexpr auto kKnown = [](int) { return true; };
 constexpr auto kUnknown = [](int) { return false; };
 
 TEST(AcceptQueue, RequestOfASilentSenderIsSetAsideAndTakesNoPlace) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   queue.add_request(1);
   queue.add_request(2);
   ASSERT_EQ(queue.next_request(), 1);
@@ -116,7 +132,8 @@ TEST(AcceptQueue, RequestOfASilentSenderIsSetAsideAndTakesNoPlace) {
 }
 
 TEST(AcceptQueue, SenderThatIsFoundHasItsRequestBehindTheOthers) {
-  Queue queue(9);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(9, half_open);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -130,7 +147,8 @@ TEST(AcceptQueue, SenderThatIsFoundHasItsRequestBehindTheOthers) {
 }
 
 TEST(AcceptQueue, SilentSenderIsLookedForTenTimesInASecond) {
-  Queue queue(9);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(9, half_open);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -147,7 +165,8 @@ TEST(AcceptQueue, SilentSenderIsLookedForTenTimesInASecond) {
 }
 
 TEST(AcceptQueue, OneLookIsTakenInATurn) {
-  Queue queue(9);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(9, half_open);
   for (const int request : {1, 2}) {
     queue.add_request(request);
     ASSERT_EQ(queue.next_request(), request);
@@ -161,7 +180,8 @@ TEST(AcceptQueue, OneLookIsTakenInATurn) {
 }
 
 TEST(AcceptQueue, OldestOfTooManySilentSendersGivesWay) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   for (size_t i = 0; i <= Queue::kMaxRequests; ++i) {
     const int request = static_cast<int>(i);
     queue.add_request(request);
@@ -172,7 +192,8 @@ TEST(AcceptQueue, OldestOfTooManySilentSendersGivesWay) {
 }
 
 TEST(AcceptQueue, RequestThatIsSetAsideCanBeWithdrawn) {
-  Queue queue(1);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(1, half_open);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -181,7 +202,8 @@ TEST(AcceptQueue, RequestThatIsSetAsideCanBeWithdrawn) {
 }
 
 TEST(AcceptQueue, ClosedOneGivesThoseAwayThatAreSetAside) {
-  Queue queue(2);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(2, half_open);
   for (const int request : {1, 2}) {
     queue.add_request(request);
     ASSERT_EQ(queue.next_request(), request);
@@ -193,7 +215,8 @@ TEST(AcceptQueue, ClosedOneGivesThoseAwayThatAreSetAside) {
 }
 
 TEST(AcceptQueue, ClosedOneGivesAllAwayAndTakesNothingIn) {
-  Queue queue(2);
+  HalfOpenStreams half_open(kMost);
+  Queue queue(2, half_open);
   queue.add_request(1);
   queue.add_request(2);
   ASSERT_TRUE(queue.next_request());

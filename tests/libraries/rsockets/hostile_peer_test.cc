@@ -134,7 +134,8 @@ TEST(UnconfirmedPeers, OldestIsRefusedForANewcomer) {
   const Rsocket from = listener(0);
   UnconfirmedPeer oldest(port_of(from));
   std::deque<UnconfirmedPeer> others;
-  for (size_t i = 0; i < AcceptQueue<int, int>::kLeastHalfOpen; ++i) others.emplace_back(port_of(from));
+  const size_t most = std::min(HalfOpenStreams::kMax, descriptors_for_unaccepted());
+  for (size_t i = 0; i < most; ++i) others.emplace_back(port_of(from));
   EXPECT_EQ(oldest.next_event(), RDMA_CM_EVENT_REJECTED);
 }
 
