@@ -75,10 +75,10 @@ bool Channel::post(const CmEvent& event) {
   return flush_locked();
 }
 
-// Returns false if there is no room, or no memory. Otherwise the message was sent, or its reader is gone.
+// Returns false if there is no room. Otherwise the message was sent, or its reader is gone.
 bool Channel::send_locked(const CmEvent& event) {
   const ssize_t sent = ::send(agents_end_.get(), &event, sizeof event, MSG_DONTWAIT | MSG_NOSIGNAL);
-  return sent >= 0 || (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM);
+  return sent >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 bool Channel::flush_locked() {

@@ -12,23 +12,24 @@
 #include <vector>
 
 #include "base/time.h"
-#include "libraries/rsockets/half_open_streams.h"
+#include "libraries/rsockets/listener_shares.h"
 
 namespace verbena::rsockets {
 
 // The queues of a listening rsocket: unanswered connection requests, half-open streams, and streams ready for
-// accept(). The backlog limits the ready streams: while it is reached, further requests wait in the first
-// queue, without a queue pair, until a place becomes free or their senders give up. Half-open streams take no
-// place in the backlog, as in TCP's SYN queue. They have a limit of their own, and the listener's oldest
-// gives way to a newcomer; a listener without one may exceed the limit by one. A request whose sender's
-// hardware address is unknown is set aside, without a place in the backlog, while the kernel looks for that
-// address. Thread-safe.
+// accept(). The backlog and the listener's share limit the ready streams: while either is reached, further
+// requests wait in the first queue, without a queue pair, until a place becomes free or their senders give
+// up. Half-open streams take no place in the backlog, as in TCP's SYN queue. At the limit of the listener's
+// share the oldest gives way to a newcomer. A request whose sender's hardware address is unknown is set
+// aside, without a place in the backlog, while the kernel looks for that address. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
-  // REQUIRES: half_open outlives the queue
-  AcceptQueue(size_t backlog, HalfOpenStreams& half_open) : backlog_(backlog), half_open_(half_open) {}
-  ~AcceptQueue() { half_open_.remove(opening_.size()); }
+  // REQUIRES: shares outlives the queue
+  AcceptQueue(size_t backlog, ListenerShares& shares) : backlog_(backlog), shares_(shares) {
+    shares_.add_listener();
+  }
+  ~AcceptQueue() { shares_.remove_listener(); }
   AcceptQueue(const AcceptQueue&) = delete;
   AcceptQueue& operator=(const AcceptQueue&) = delete;
   static constexpr size_t kMaxRequests = 1024;                      // unanswered requests; more are rejected
@@ -134,9 +135,8 @@ class AcceptQueue {
     --reserved_;
     if (closed_) return stream;
     std::shared_ptr<Stream> oldest;
-    if (half_open_.is_full() && !opening_.empty()) oldest = take_opening(opening_.front().get());
+    if (!opening_.empty() && is_share_used()) oldest = take_opening(opening_.front().get());
     opening_.push_back(std::move(stream));
-    half_open_.add();
     return oldest;
   }
 
@@ -178,7 +178,6 @@ class AcceptQueue {
   Rest close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    half_open_.remove(opening_.size());
     Rest rest{std::move(requests_), std::move(opening_)};
     for (auto& [next, search] : searches_) rest.requests.push_back(std::move(search.request));
     for (auto& stream : ready_) rest.streams.push_back(std::move(stream));
@@ -196,21 +195,25 @@ class AcceptQueue {
     Duration pause;  // before the next look
   };
 
-  // REQUIRES for both: mutex_ is held
-  bool may_answer() const { return !requests_.empty() && reserved_ + ready_.size() < backlog_; }
+  // REQUIRES for all: mutex_ is held
+  bool may_answer() const {
+    return !requests_.empty() && reserved_ + ready_.size() < std::min(backlog_, shares_.streams());
+  }
+  bool is_share_used() const {
+    return opening_.size() >= shares_.half_open() || opening_.size() + ready_.size() >= shares_.streams();
+  }
   std::shared_ptr<Stream> take_opening(const Stream* stream) {
     const auto found = std::find_if(opening_.begin(), opening_.end(),
                                     [&](const auto& other) { return other.get() == stream; });
     if (found == opening_.end()) return nullptr;
     auto taken = std::move(*found);
     opening_.erase(found);
-    half_open_.remove();
     return taken;
   }
 
   std::mutex mutex_;
   size_t backlog_;
-  HalfOpenStreams& half_open_;
+  ListenerShares& shares_;
   bool closed_ = false;
   size_t reserved_ = 0;
   std::deque<Request> requests_;

@@ -11,19 +11,18 @@
 namespace verbena::rsockets {
 
 // The local addresses for which no queue pair could be created within the last second. Peers cause attempts,
-// which take long, as often as they like. Keeps the latest kMax addresses; if all failed within the last
-// second, counts every address as one of them. Not thread-safe.
+// which take long, as often as they like. Keeps the latest kMax addresses. Not thread-safe.
 class RecentFailures {
  public:
-  static constexpr size_t kMax = 16;
+  static constexpr size_t kMax = 64;
   static constexpr Duration kTime = std::chrono::seconds(1);
 
   void add(const Address& address, TimePoint now) {
+    std::erase_if(failures_, [&](const auto& failure) { return failure.first == address; });
     if (failures_.size() == kMax) failures_.pop_front();
     failures_.emplace_back(address, now);
   }
   bool contains(const Address& address, TimePoint now) const {
-    if (failures_.size() == kMax && now < failures_.front().second + kTime) return true;
     return std::ranges::any_of(failures_, [&](const auto& failure) {
       return failure.first == address && now < failure.second + kTime;
     });

@@ -13,7 +13,7 @@
 #include "base/own_fd.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "libraries/rsockets/half_open_streams.h"
+#include "libraries/rsockets/listener_shares.h"
 
 namespace verbena::rsockets {
 
@@ -47,8 +47,7 @@ class Service {
 
   // The event channel of all identifiers of rsockets.
   rdma_event_channel* channel() { return channel_; }
-  // The half-open streams of all listeners of the process.
-  HalfOpenStreams& half_open_streams() { return half_open_streams_; }
+  ListenerShares& listener_shares() { return listener_shares_; }
 
   // Calls on_readable() of the client whenever `fd` is readable, until forget() or the client's destruction.
   Result<void> watch(int fd, std::weak_ptr<ServiceClient> client);
@@ -90,7 +89,7 @@ class Service {
   rdma_event_channel* channel_ = nullptr;
   OwnFd epoll_;
   OwnFd wakeup_;
-  HalfOpenStreams half_open_streams_;
+  ListenerShares listener_shares_;
   std::vector<std::shared_ptr<void>> retired_;  // used by the service's thread only
 
   std::mutex mutex_;

@@ -16,11 +16,9 @@ constexpr int kMaxBacklog = 4096;  // the default of net.core.somaxconn
 // listener.
 constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 
-// Each stream that waits for accept() has a descriptor, other than with TCP.
 size_t queue_length(int backlog) {
   // Adds one, as TCP does: a backlog of 0 still takes a connection.
-  const auto wanted = static_cast<size_t>(backlog < 0 ? kMaxBacklog : std::min(backlog, kMaxBacklog)) + 1;
-  return std::min(wanted, descriptors_for_unaccepted());
+  return static_cast<size_t>(backlog < 0 ? kMaxBacklog : std::min(backlog, kMaxBacklog)) + 1;
 }
 
 // Whether the requester's hardware address is known, so that rdma_accept() does not wait for it.
@@ -47,7 +45,7 @@ Result<void> Stream::listen(int backlog) {
     phase_.store(Phase::kBound, std::memory_order_release);
   }
   if (phase() != Phase::kBound) return fail(EINVAL);
-  queue_ = std::make_unique<Queue>(queue_length(backlog), service_.half_open_streams());
+  queue_ = std::make_unique<Queue>(queue_length(backlog), service_.listener_shares());
   // Unanswered requests wait in queue_: the service takes each from the connection manager at once.
   phase_.store(Phase::kListening, std::memory_order_release);
   if (::rdma_listen(id_, static_cast<int>(Queue::kMaxRequests)) != 0) {

@@ -10,11 +10,11 @@ namespace {
 
 struct FakeStream {};
 using Queue = AcceptQueue<int, FakeStream>;
-constexpr size_t kMost = 5;  // half-open streams
+constexpr size_t kMost = 2 * ListenerShares::kLeast;  // streams that are not accepted
 
 TEST(AcceptQueue, AnswersAsManyRequestsAsTheBacklogAllows) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(2, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(2, shares);
   for (int request = 1; request <= 3; ++request) EXPECT_TRUE(queue.add_request(request));
   EXPECT_EQ(queue.next_request(), 1);
   EXPECT_EQ(queue.next_request(), 2);
@@ -31,8 +31,8 @@ std::shared_ptr<FakeStream> add_half_open(Queue& queue, const std::shared_ptr<Fa
 }
 
 TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   const auto stream = std::make_shared<FakeStream>();
   EXPECT_EQ(add_half_open(queue, stream), nullptr);
   queue.add_request(2);
@@ -44,8 +44,8 @@ TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
 }
 
 TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   const auto stream = std::make_shared<FakeStream>();
   add_half_open(queue, stream);
   queue.add_request(2);
@@ -53,8 +53,8 @@ TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
 }
 
 TEST(AcceptQueue, OldestOfTooManyHalfOpenStreamsGivesWay) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   std::vector<std::shared_ptr<FakeStream>> streams(kMost);
   for (auto& stream : streams) {
     stream = std::make_shared<FakeStream>();
@@ -65,24 +65,42 @@ TEST(AcceptQueue, OldestOfTooManyHalfOpenStreamsGivesWay) {
   EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[1]);
 }
 
-// Each has a descriptor of the program, whichever listener it belongs to.
-TEST(AcceptQueue, LimitOfHalfOpenStreamsIsThatOfAllListeners) {
-  HalfOpenStreams half_open(kMost);
-  Queue first(100, half_open), second(100, half_open);
+// Each stream has a descriptor of the program, whichever listener it belongs to.
+TEST(AcceptQueue, ListenersHaveEqualShares) {
+  ListenerShares shares(kMost);
+  Queue first(100, shares);
   std::vector<std::shared_ptr<FakeStream>> streams(kMost);
   for (auto& stream : streams) add_half_open(first, stream = std::make_shared<FakeStream>());
+  Queue second(100, shares);
   const auto other = std::make_shared<FakeStream>();
-  EXPECT_EQ(add_half_open(second, other), nullptr) << "a listener may always have one";
+  EXPECT_EQ(add_half_open(second, other), nullptr) << "those of the first listener do not count";
+  for (size_t i = 1; i < kMost / 2; ++i) {
+    EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), nullptr);
+  }
   EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), other);
-  for (const size_t i : {0, 1}) EXPECT_TRUE(first.opened(streams[i].get()));
-  EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), nullptr);
-  first.close();
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), nullptr);
+}
+
+// A peer that confirms its connections must not take more descriptors than one that does not.
+TEST(AcceptQueue, ReadyStreamsAndHalfOpenOnesShareTheListenersShare) {
+  ListenerShares shares(kMost);
+  Queue queue(100, shares);
+  std::vector<std::shared_ptr<FakeStream>> streams(kMost);
+  for (auto& stream : streams) add_half_open(queue, stream = std::make_shared<FakeStream>());
+  EXPECT_TRUE(queue.opened(streams[0].get()));
+  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[1]);
+  for (size_t i = 2; i < kMost; ++i) EXPECT_TRUE(queue.opened(streams[i].get()));
+  const auto last = std::make_shared<FakeStream>();
+  EXPECT_NE(add_half_open(queue, last), nullptr);
+  EXPECT_TRUE(queue.opened(last.get()));
+  queue.add_request(1);
+  EXPECT_EQ(queue.next_request(), std::nullopt) << "though the backlog has places";
+  EXPECT_NE(queue.accept(), nullptr);
+  EXPECT_EQ(queue.next_request(), 1);
 }
 
 TEST(AcceptQueue, StreamsThatOpenBeyondTheBacklogAreReady) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   const auto first = std::make_shared<FakeStream>(), second = std::make_shared<FakeStream>();
   for (const auto& stream : {first, second}) add_half_open(queue, stream);
   for (const auto& stream : {first, second}) EXPECT_TRUE(queue.opened(stream.get()));
@@ -91,8 +109,8 @@ TEST(AcceptQueue, StreamsThatOpenBeyondTheBacklogAreReady) {
 }
 
 TEST(AcceptQueue, FailedStreamIsGivenAwayOnce) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   const auto stream = std::make_shared<FakeStream>();
   add_half_open(queue, stream);
   EXPECT_EQ(queue.failed(stream.get()), stream);
@@ -100,8 +118,8 @@ TEST(AcceptQueue, FailedStreamIsGivenAwayOnce) {
 }
 
 TEST(AcceptQueue, RequestCanBeWithdrawn) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   queue.add_request(1);
   EXPECT_EQ(queue.withdraw([](int request) { return request == 2; }), std::nullopt);
   EXPECT_EQ(queue.withdraw([](int request) { return request == 1; }), 1);
@@ -109,8 +127,8 @@ TEST(AcceptQueue, RequestCanBeWithdrawn) {
 }
 
 TEST(AcceptQueue, HoldsABoundedNumberOfRequests) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   for (size_t i = 0; i < Queue::kMaxRequests; ++i) ASSERT_TRUE(queue.add_request(0));
   EXPECT_FALSE(queue.add_request(0));
 }
@@ -120,8 +138,8 @@ constexpr auto kKnown = [](int) { return true; };
 constexpr auto kUnknown = [](int) { return false; };
 
 TEST(AcceptQueue, RequestOfASilentSenderIsSetAsideAndTakesNoPlace) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   queue.add_request(1);
   queue.add_request(2);
   ASSERT_EQ(queue.next_request(), 1);
@@ -132,8 +150,8 @@ TEST(AcceptQueue, RequestOfASilentSenderIsSetAsideAndTakesNoPlace) {
 }
 
 TEST(AcceptQueue, SenderThatIsFoundHasItsRequestBehindTheOthers) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(9, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(9, shares);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -147,8 +165,8 @@ TEST(AcceptQueue, SenderThatIsFoundHasItsRequestBehindTheOthers) {
 }
 
 TEST(AcceptQueue, SilentSenderIsLookedForTenTimesInASecond) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(9, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(9, shares);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -165,8 +183,8 @@ TEST(AcceptQueue, SilentSenderIsLookedForTenTimesInASecond) {
 }
 
 TEST(AcceptQueue, OneLookIsTakenInATurn) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(9, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(9, shares);
   for (const int request : {1, 2}) {
     queue.add_request(request);
     ASSERT_EQ(queue.next_request(), request);
@@ -180,8 +198,8 @@ TEST(AcceptQueue, OneLookIsTakenInATurn) {
 }
 
 TEST(AcceptQueue, OldestOfTooManySilentSendersGivesWay) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   for (size_t i = 0; i <= Queue::kMaxRequests; ++i) {
     const int request = static_cast<int>(i);
     queue.add_request(request);
@@ -192,8 +210,8 @@ TEST(AcceptQueue, OldestOfTooManySilentSendersGivesWay) {
 }
 
 TEST(AcceptQueue, RequestThatIsSetAsideCanBeWithdrawn) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(1, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(1, shares);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -202,8 +220,8 @@ TEST(AcceptQueue, RequestThatIsSetAsideCanBeWithdrawn) {
 }
 
 TEST(AcceptQueue, ClosedOneGivesThoseAwayThatAreSetAside) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(2, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(2, shares);
   for (const int request : {1, 2}) {
     queue.add_request(request);
     ASSERT_EQ(queue.next_request(), request);
@@ -215,8 +233,8 @@ TEST(AcceptQueue, ClosedOneGivesThoseAwayThatAreSetAside) {
 }
 
 TEST(AcceptQueue, ClosedOneGivesAllAwayAndTakesNothingIn) {
-  HalfOpenStreams half_open(kMost);
-  Queue queue(2, half_open);
+  ListenerShares shares(kMost);
+  Queue queue(2, shares);
   queue.add_request(1);
   queue.add_request(2);
   ASSERT_TRUE(queue.next_request());

@@ -134,7 +134,9 @@ TEST(UnconfirmedPeers, OldestIsRefusedForANewcomer) {
   const Rsocket from = listener(0);
   UnconfirmedPeer oldest(port_of(from));
   std::deque<UnconfirmedPeer> others;
-  const size_t most = std::min(HalfOpenStreams::kMax, descriptors_for_unaccepted());
+  ListenerShares shares;
+  shares.add_listener();
+  const size_t most = shares.half_open();
   for (size_t i = 0; i < most; ++i) others.emplace_back(port_of(from));
   EXPECT_EQ(oldest.next_event(), RDMA_CM_EVENT_REJECTED);
 }

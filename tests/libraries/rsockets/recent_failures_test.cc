@@ -20,12 +20,19 @@ TEST(RecentFailures, AreRememberedForASecond) {
   EXPECT_FALSE(failures.contains(address_of(2), kStart));
 }
 
-// Peers may have more addresses of this host to choose from than are kept.
-TEST(RecentFailures, ManyWithinASecondCountForEveryAddress) {
+TEST(RecentFailures, OldestGivesWay) {
   RecentFailures failures;
   for (size_t i = 0; i <= RecentFailures::kMax; ++i) failures.add(address_of(i), kStart);
+  EXPECT_FALSE(failures.contains(address_of(0), kStart));
+  EXPECT_TRUE(failures.contains(address_of(1), kStart));
+  EXPECT_TRUE(failures.contains(address_of(RecentFailures::kMax), kStart));
+}
+
+TEST(RecentFailures, OneAddressTakesOnePlace) {
+  RecentFailures failures;
+  failures.add(address_of(0), kStart);
+  for (size_t i = 0; i <= RecentFailures::kMax; ++i) failures.add(address_of(1), kStart);
   EXPECT_TRUE(failures.contains(address_of(0), kStart));
-  EXPECT_FALSE(failures.contains(address_of(0), kStart + RecentFailures::kTime));
 }
 
 }  // namespace
