@@ -126,7 +126,11 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
       parts.sockets.closer().share(peer.uid, watch_peer(socket_.get(), peer.pid), std::move(share));
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return take_events(events); });
-  if (!client_.process) return;
+  if (!client_.process) {  // it has ended, so that its number may be another's
+    client_.pid = 0;
+    client_.start_time = 0;
+    return;
+  }
   try {
     // Watches the process, because other processes may have inherited its socket. To end the watch may take
     // as long as the user likes (epoll(7)).

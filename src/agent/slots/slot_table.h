@@ -132,6 +132,7 @@ class SlotTable {
     uid_t counts_for = kNobody;  // the user in whose quota the slot counts
     UniqueFd page;
     TimePoint free_since{};
+    uint8_t readings_left = 4;  // of the secret, while the slot is an orphan
   };
 
   // The user that requests a slot, and whether the user's quota allows one more than now.
@@ -155,6 +156,8 @@ class SlotTable {
   LeasedSlot describe(uint32_t index, const Entry& entry) const;
   // Returns a slot of this user whose process has not reconnected yet, or nullptr.
   Entry* find_orphan(uint32_t index, uid_t user);
+  // Whether the page of an orphan has this secret; zeros: none.
+  static bool has_secret(Entry& orphan, const protocol::SlotSecret& secret);
   void give_to(uint32_t index, Entry& entry, const Lessee& lessee);
   // Add a leased slot to by_lessee_, by_user_ and leased_to_other_users_, and remove it from them.
   void enter_lessee(uint32_t index, const Entry& entry);

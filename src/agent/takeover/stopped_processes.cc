@@ -429,7 +429,8 @@ StoppedProcesses::StoppedProcesses(EventLoop& loop, ForeignCloser& closer, uint1
 StoppedProcesses::~StoppedProcesses() = default;
 
 StoppedProcesses::Process& StoppedProcesses::process_of(const Slot& slot) {
-  return processes_.try_emplace(slot.pid(), *this, slot.pid(), slot.user()).first->second;
+  return processes_.try_emplace({slot.user(), slot.pid()}, *this, ProcessName{slot.user(), slot.pid()})
+      .first->second;
 }
 
 // The first of a process's slots that asks sets the time for those that ask meanwhile.
@@ -439,12 +440,12 @@ void StoppedProcesses::ask_soon(Slot& slot) {
   process.look.arm(MonotonicClock::now() + kPatience);
 }
 
-void StoppedProcesses::look(pid_t pid) {
-  const auto curious = std::exchange(processes_.at(pid).curious, {});
+void StoppedProcesses::look(ProcessName name) {
+  const auto curious = std::exchange(processes_.at(name).curious, {});
   const auto has_unread = [](const Slot* slot) { return slot->has_unread(); };
-  const bool is_stopped = std::ranges::any_of(curious, has_unread) && is_stopped_(pid);
+  const bool is_stopped = std::ranges::any_of(curious, has_unread) && is_stopped_(name.pid);
   for (Slot* slot : curious) is_stopped && slot->has_unread() ? slot->begin() : slot->watch();
-  forget_if_done(pid);
+  forget_if_done(name);
 }
 
 void StoppedProcesses::answers(Slot& slot) {
@@ -453,24 +454,25 @@ void StoppedProcesses::answers(Slot& slot) {
   process.check.arm(MonotonicClock::now() + kStateInterval);
 }
 
-void StoppedProcesses::check(pid_t pid) {
-  Process& process = processes_.at(pid);
+void StoppedProcesses::check(ProcessName name) {
+  Process& process = processes_.at(name);
   if (process.answering.empty()) return;
-  if (is_stopped_(pid)) return process.check.arm(MonotonicClock::now() + kStateInterval);
+  if (is_stopped_(name.pid)) return process.check.arm(MonotonicClock::now() + kStateInterval);
   for (Slot* slot : std::exchange(process.answering, {})) slot->end();
-  forget_if_done(pid);
+  forget_if_done(name);
 }
 
 void StoppedProcesses::leave(Slot& slot) {
-  const auto found = processes_.find(slot.pid());
+  const ProcessName name{slot.user(), slot.pid()};
+  const auto found = processes_.find(name);
   if (found == processes_.end()) return;
   found->second.curious.erase(&slot);
   found->second.answering.erase(&slot);
-  forget_if_done(slot.pid());
+  forget_if_done(name);
 }
 
-void StoppedProcesses::forget_if_done(pid_t pid) {
-  const auto found = processes_.find(pid);
+void StoppedProcesses::forget_if_done(ProcessName name) {
+  const auto found = processes_.find(name);
   if (found == processes_.end()) return;
   const Process& process = found->second;
   if (process.curious.empty() && process.answering.empty()) processes_.erase(found);

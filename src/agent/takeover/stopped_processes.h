@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -78,11 +79,17 @@ class StoppedProcesses {
 
  private:
   class Slot;
+  // A number may stand for processes of two users, of which one has ended. Each user's timers are its own.
+  struct ProcessName {
+    uid_t user;
+    pid_t pid;
+    auto operator<=>(const ProcessName&) const = default;
+  };
   // A process with unread packets in its sockets.
   struct Process {
-    Process(StoppedProcesses& all, pid_t pid, uid_t user)
-        : look(all.loop_, user, [&all, pid] { all.look(pid); }),
-          check(all.loop_, user, [&all, pid] { all.check(pid); }) {}
+    Process(StoppedProcesses& all, ProcessName name)
+        : look(all.loop_, name.user, [&all, name] { all.look(name); }),
+          check(all.loop_, name.user, [&all, name] { all.check(name); }) {}
 
     std::set<Slot*> curious;  // slots that wait to learn whether the process is stopped
     DeadlineTimer look;
@@ -92,11 +99,11 @@ class StoppedProcesses {
 
   void ask_soon(Slot& slot);
   Process& process_of(const Slot& slot);
-  void look(pid_t pid);
+  void look(ProcessName name);
   void answers(Slot& slot);
-  void check(pid_t pid);
+  void check(ProcessName name);
   void leave(Slot& slot);
-  void forget_if_done(pid_t pid);
+  void forget_if_done(ProcessName name);
 
   EventLoop& loop_;
   ForeignCloser& closer_;
@@ -104,7 +111,7 @@ class StoppedProcesses {
   HeaderSender& sender_;
   const IsStopped is_stopped_;
   const std::unique_ptr<std::byte[]> buffer_;  // for one datagram
-  std::map<pid_t, Process> processes_;         // only processes with a slot in `curious` or `answering`
+  std::map<ProcessName, Process> processes_;   // only processes with a slot in `curious` or `answering`
   std::map<uint32_t, std::unique_ptr<Slot>> slots_;
 };
 

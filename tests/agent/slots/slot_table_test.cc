@@ -384,6 +384,19 @@ class NextAgent {
   bool is_there_ = false;
 };
 
+// Each reading of a page may take as long as its user likes.
+TEST_F(SlotTableTest, ReadsTheSecretOfAnOrphanAFewTimesOnly) {
+  const auto leased = slots_.lease(lessee(1, 1000), kStart);
+  ASSERT_TRUE(leased);
+  const protocol::SlotSecret secret = protocol::secret_in(leased->page);
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(next.slots().claim(1, {secret[0], secret[1] + 1}, lessee(7, 1000)).error().code, ENOENT);
+  }
+  EXPECT_EQ(next.slots().claim(1, secret, lessee(7, 1000)).error().code, ENOENT);
+}
+
 // As in two containers of a pod: one agent's pid 42 is another process, or none, for the next agent.
 TEST_F(SlotTableTest, KnowsAProcessByItsStatusPageWhereItsPidIsAnother) {
   const auto leased = slots_.lease(lessee(1, 1000), kStart);
