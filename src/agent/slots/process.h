@@ -31,7 +31,7 @@ bool is_same_start(uint64_t one, uint64_t other);
 UniqueFd watch_process(pid_t pid);
 // Returns a pidfd of the process at the other end of a Unix socket. With SO_PEERPIDFD (Linux 6.5), works even
 // if the process is in a pid namespace that the agent does not see. Without, the same as watch_process(pid),
-// and `pid` may have been reused.
+// and `pid` may have been reused. Returns an empty descriptor if the process has ended.
 UniqueFd watch_peer(int socket, pid_t pid);
 
 // A pidfd with several owners. Unlike a pid, a pidfd identifies its process in every pid namespace. So an

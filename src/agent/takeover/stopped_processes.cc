@@ -98,8 +98,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   bool is_of(const LeasedSlot& leased) const {
     return leased.lease == lease_ && leased.socket == socket_ && leased.lessee.pid == pid_;
   }
-  pid_t pid() const { return pid_; }
-  uid_t user() const { return uid_; }
+  ProcessName process() const { return {uid_, pid_}; }
   bool has_unread() const { return has_packets(socket_); }
 
   // Waits for the next packet. To end the watch may take as long as the user likes, who has the socket
@@ -429,8 +428,7 @@ StoppedProcesses::StoppedProcesses(EventLoop& loop, ForeignCloser& closer, uint1
 StoppedProcesses::~StoppedProcesses() = default;
 
 StoppedProcesses::Process& StoppedProcesses::process_of(const Slot& slot) {
-  return processes_.try_emplace({slot.user(), slot.pid()}, *this, ProcessName{slot.user(), slot.pid()})
-      .first->second;
+  return processes_.try_emplace(slot.process(), *this, slot.process()).first->second;
 }
 
 // The first of a process's slots that asks sets the time for those that ask meanwhile.
@@ -463,12 +461,11 @@ void StoppedProcesses::check(ProcessName name) {
 }
 
 void StoppedProcesses::leave(Slot& slot) {
-  const ProcessName name{slot.user(), slot.pid()};
-  const auto found = processes_.find(name);
+  const auto found = processes_.find(slot.process());
   if (found == processes_.end()) return;
   found->second.curious.erase(&slot);
   found->second.answering.erase(&slot);
-  forget_if_done(name);
+  forget_if_done(slot.process());
 }
 
 void StoppedProcesses::forget_if_done(ProcessName name) {

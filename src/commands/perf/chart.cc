@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kTolerance = 1e-9;  // of logarithms
 constexpr double kSteps[] = {1, 2, 5};
-constexpr double kLeast = 1e-12, kMost = 1e18;
+constexpr double kMinFigure = 1e-12;
 
 bool has_logarithm(Scale scale) {
   return scale == Scale::kLog || scale == Scale::kBytes || scale == Scale::kPowers;
@@ -26,8 +26,8 @@ double limited(double value, double least, double most) {
 
 // Returns the nearest value that the scale can place.
 double nearest(Scale scale, double value) {
-  if (scale == Scale::kNines) return limited(value, 0, 1 - kLeast);
-  return value > 0 || has_logarithm(scale) ? limited(value, kLeast, kMost) : 0;
+  if (scale == Scale::kNines) return limited(value, 0, 1 - kMinFigure);
+  return value > 0 || has_logarithm(scale) ? limited(value, kMinFigure, kMaxFigure) : 0;
 }
 
 std::string number_text(double value) {

@@ -32,6 +32,7 @@ struct Chart {
   std::vector<Series> series;
 };
 inline constexpr std::size_t kMaxSeries = 8;    // as many as readers and palettes can tell apart
+inline constexpr double kMaxFigure = 1e18;      // larger ones are of no test
 inline constexpr std::size_t kMaxMarkers = 32;  // of a series; more of them would hide its line
 
 // Places values on an axis.

@@ -90,7 +90,7 @@ class Endpoint {
   verbena::slice next_receive(std::size_t index);
   // Messages of a latency test come one at a time, so all are received in one place, as perftest does. Then
   // the list of receives never changes. Making it for each message would add about 0.02 us to the latency.
-  bool has_one_receive_place() const { return parameters_.is_latency() && !parameters_.is_burst_latency(); }
+  bool has_one_receive_place() const { return parameters_.test.measure == Measure::kLatency; }
   // The place of the message with a number of a queue pair within its buffer.
   std::uint64_t place(std::uint64_t number) const {
     if (has_one_receive_place()) return 0;

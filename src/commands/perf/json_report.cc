@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "base/format.h"
+#include "commands/perf/chart.h"
 #include "commands/perf/details.h"
 
 namespace verbena::perf {
@@ -17,7 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMaxFigure = 1e18;
 constexpr std::size_t kMaxParts = 64, kMaxBuckets = 4096;
 constexpr std::array kUnits{"usec", "cycles", "MiB/s", "Gb/s"};
 constexpr std::array kNumbers{"bytes",

@@ -12,9 +12,16 @@ struct FakeStream {};
 using Queue = AcceptQueue<int, FakeStream>;
 constexpr size_t kMost = 2 * ListenerShares::kLeast;  // streams that are not accepted
 
+// The queue of a process's only listener.
+struct Shares {
+  ListenerShares shares{kMost};
+};
+struct OnlyQueue : private Shares, public Queue {
+  explicit OnlyQueue(size_t backlog) : Queue(backlog, shares) {}
+};
+
 TEST(AcceptQueue, AnswersAsManyRequestsAsTheBacklogAllows) {
-  ListenerShares shares(kMost);
-  Queue queue(2, shares);
+  OnlyQueue queue(2);
   for (int request = 1; request <= 3; ++request) EXPECT_TRUE(queue.add_request(request));
   EXPECT_EQ(queue.next_request(), 1);
   EXPECT_EQ(queue.next_request(), 2);
@@ -31,8 +38,7 @@ std::shared_ptr<FakeStream> add_half_open(Queue& queue, const std::shared_ptr<Fa
 }
 
 TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   const auto stream = std::make_shared<FakeStream>();
   EXPECT_EQ(add_half_open(queue, stream), nullptr);
   queue.add_request(2);
@@ -44,8 +50,7 @@ TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
 }
 
 TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   const auto stream = std::make_shared<FakeStream>();
   add_half_open(queue, stream);
   queue.add_request(2);
@@ -53,8 +58,7 @@ TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
 }
 
 TEST(AcceptQueue, OldestOfTooManyHalfOpenStreamsGivesWay) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   std::vector<std::shared_ptr<FakeStream>> streams(kMost);
   for (auto& stream : streams) {
     stream = std::make_shared<FakeStream>();
@@ -82,8 +86,7 @@ TEST(AcceptQueue, ListenersHaveEqualShares) {
 
 // A peer that confirms its connections must not take more descriptors than one that does not.
 TEST(AcceptQueue, ReadyStreamsAndHalfOpenOnesShareTheListenersShare) {
-  ListenerShares shares(kMost);
-  Queue queue(100, shares);
+  OnlyQueue queue(100);
   std::vector<std::shared_ptr<FakeStream>> streams(kMost);
   for (auto& stream : streams) add_half_open(queue, stream = std::make_shared<FakeStream>());
   EXPECT_TRUE(queue.opened(streams[0].get()));
@@ -99,8 +102,7 @@ TEST(AcceptQueue, ReadyStreamsAndHalfOpenOnesShareTheListenersShare) {
 }
 
 TEST(AcceptQueue, StreamsThatOpenBeyondTheBacklogAreReady) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   const auto first = std::make_shared<FakeStream>(), second = std::make_shared<FakeStream>();
   for (const auto& stream : {first, second}) add_half_open(queue, stream);
   for (const auto& stream : {first, second}) EXPECT_TRUE(queue.opened(stream.get()));
@@ -109,8 +111,7 @@ TEST(AcceptQueue, StreamsThatOpenBeyondTheBacklogAreReady) {
 }
 
 TEST(AcceptQueue, FailedStreamIsGivenAwayOnce) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   const auto stream = std::make_shared<FakeStream>();
   add_half_open(queue, stream);
   EXPECT_EQ(queue.failed(stream.get()), stream);
@@ -118,8 +119,7 @@ TEST(AcceptQueue, FailedStreamIsGivenAwayOnce) {
 }
 
 TEST(AcceptQueue, RequestCanBeWithdrawn) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   queue.add_request(1);
   EXPECT_EQ(queue.withdraw([](int request) { return request == 2; }), std::nullopt);
   EXPECT_EQ(queue.withdraw([](int request) { return request == 1; }), 1);
@@ -127,8 +127,7 @@ TEST(AcceptQueue, RequestCanBeWithdrawn) {
 }
 
 TEST(AcceptQueue, HoldsABoundedNumberOfRequests) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   for (size_t i = 0; i < Queue::kMaxRequests; ++i) ASSERT_TRUE(queue.add_request(0));
   EXPECT_FALSE(queue.add_request(0));
 }
@@ -138,8 +137,7 @@ constexpr auto kKnown = [](int) { return true; };
 constexpr auto kUnknown = [](int) { return false; };
 
 TEST(AcceptQueue, RequestOfASilentSenderIsSetAsideAndTakesNoPlace) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   queue.add_request(1);
   queue.add_request(2);
   ASSERT_EQ(queue.next_request(), 1);
@@ -150,8 +148,7 @@ TEST(AcceptQueue, RequestOfASilentSenderIsSetAsideAndTakesNoPlace) {
 }
 
 TEST(AcceptQueue, SenderThatIsFoundHasItsRequestBehindTheOthers) {
-  ListenerShares shares(kMost);
-  Queue queue(9, shares);
+  OnlyQueue queue(9);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -165,8 +162,7 @@ TEST(AcceptQueue, SenderThatIsFoundHasItsRequestBehindTheOthers) {
 }
 
 TEST(AcceptQueue, SilentSenderIsLookedForTenTimesInASecond) {
-  ListenerShares shares(kMost);
-  Queue queue(9, shares);
+  OnlyQueue queue(9);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -183,8 +179,7 @@ TEST(AcceptQueue, SilentSenderIsLookedForTenTimesInASecond) {
 }
 
 TEST(AcceptQueue, OneLookIsTakenInATurn) {
-  ListenerShares shares(kMost);
-  Queue queue(9, shares);
+  OnlyQueue queue(9);
   for (const int request : {1, 2}) {
     queue.add_request(request);
     ASSERT_EQ(queue.next_request(), request);
@@ -198,8 +193,7 @@ TEST(AcceptQueue, OneLookIsTakenInATurn) {
 }
 
 TEST(AcceptQueue, OldestOfTooManySilentSendersGivesWay) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   for (size_t i = 0; i <= Queue::kMaxRequests; ++i) {
     const int request = static_cast<int>(i);
     queue.add_request(request);
@@ -210,8 +204,7 @@ TEST(AcceptQueue, OldestOfTooManySilentSendersGivesWay) {
 }
 
 TEST(AcceptQueue, RequestThatIsSetAsideCanBeWithdrawn) {
-  ListenerShares shares(kMost);
-  Queue queue(1, shares);
+  OnlyQueue queue(1);
   queue.add_request(1);
   ASSERT_EQ(queue.next_request(), 1);
   queue.set_aside(1, kStart);
@@ -220,8 +213,7 @@ TEST(AcceptQueue, RequestThatIsSetAsideCanBeWithdrawn) {
 }
 
 TEST(AcceptQueue, ClosedOneGivesThoseAwayThatAreSetAside) {
-  ListenerShares shares(kMost);
-  Queue queue(2, shares);
+  OnlyQueue queue(2);
   for (const int request : {1, 2}) {
     queue.add_request(request);
     ASSERT_EQ(queue.next_request(), request);
@@ -233,8 +225,7 @@ TEST(AcceptQueue, ClosedOneGivesThoseAwayThatAreSetAside) {
 }
 
 TEST(AcceptQueue, ClosedOneGivesAllAwayAndTakesNothingIn) {
-  ListenerShares shares(kMost);
-  Queue queue(2, shares);
+  OnlyQueue queue(2);
   queue.add_request(1);
   queue.add_request(2);
   ASSERT_TRUE(queue.next_request());

@@ -134,9 +134,7 @@ TEST(UnconfirmedPeers, OldestIsRefusedForANewcomer) {
   const Rsocket from = listener(0);
   UnconfirmedPeer oldest(port_of(from));
   std::deque<UnconfirmedPeer> others;
-  ListenerShares shares;
-  shares.add_listener();
-  const size_t most = shares.half_open();
+  const size_t most = ListenerShares().half_open();
   for (size_t i = 0; i < most; ++i) others.emplace_back(port_of(from));
   EXPECT_EQ(oldest.next_event(), RDMA_CM_EVENT_REJECTED);
 }
