@@ -154,20 +154,29 @@ Result<void> TakeoverState::put_file(uint32_t what, int file) {
   return send(protocol::bytes_of(header), {&file, 1});
 }
 
-Result<void> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {
-  const size_t old = std::exchange(messages_, 0);
-  Result<void> written;
-  if (rest.only) written = send(protocol::bytes_of(OnlyUser{{kTakeoverMagic, 0}, *rest.only}));
-  if (written && rest.link_file >= 0) written = put_links(rest.link_file);
-  if (written && rest.ledger >= 0) written = put_ledger(rest.ledger);
-  while (written && !slots.empty()) {
+Result<void> TakeoverState::put_all(std::span<const SlotRecord> slots, const Rest& rest) {
+  if (rest.only) {
+    if (auto sent = send(protocol::bytes_of(OnlyUser{{kTakeoverMagic, 0}, *rest.only})); !sent) return sent;
+  }
+  if (rest.link_file >= 0) {
+    if (auto sent = put_links(rest.link_file); !sent) return sent;
+  }
+  if (rest.ledger >= 0) {
+    if (auto sent = put_ledger(rest.ledger); !sent) return sent;
+  }
+  while (!slots.empty()) {
     const size_t count = std::min(slots.size(), kSlotsPerMessage);
-    written = put(slots.first(count));
+    if (auto sent = put(slots.first(count)); !sent) return sent;
     slots = slots.subspan(count);
   }
-  if (!written) {  // the old messages are still there
+  return {};
+}
+
+Result<void> TakeoverState::rewrite(std::span<const SlotRecord> slots, const Rest& rest) {
+  const size_t old = std::exchange(messages_, 0);
+  if (auto written = put_all(slots, rest); !written) {  // the old messages are still there
     messages_ += old;
-    return fail(written.error().code);
+    return written;
   }
   std::byte header[sizeof(VaultHeader)];
   for (size_t i = 0; i < old; ++i) {

@@ -92,6 +92,7 @@ class TakeoverState {
   // of slots for a ledger, so that agents from before ledgers ignore the message.
   static constexpr uint32_t kBringsLinks = 0, kBringsLedger = 0x10000;
   Result<void> put_file(uint32_t what, int file);
+  Result<void> put_all(std::span<const SlotRecord> slots, const Rest& rest);
   Result<void> send(ConstBytes message, std::span<const int> fds = {});
 
   UniqueFd in_;
