@@ -44,9 +44,10 @@ class AcceptQueue {
   }
 
   // Queues a connection request. Returns false if kMaxRequests requests are queued or the listener is closed.
+  // Those that look_again() puts back also count: 2 * kMaxRequests are the most.
   bool add_request(Request request) {
     const std::lock_guard lock(mutex_);
-    if (closed_ || requests_.size() == kMaxRequests) return false;
+    if (closed_ || requests_.size() >= kMaxRequests) return false;
     requests_.push_back(std::move(request));
     return true;
   }
@@ -128,14 +129,15 @@ class AcceptQueue {
     if (may_answer()) return now;
     return searches_.empty() ? kNever : std::max(now, searches_.begin()->first);
   }
-  // Releases the reserved place, and queues a half-open stream. Returns a stream to refuse, if there is one:
-  // the oldest of too many half-open ones, or `stream` itself if the listener was closed meanwhile.
-  std::shared_ptr<Stream> opening(std::shared_ptr<Stream> stream) {
+  // Releases the reserved place, and queues a half-open stream. Returns the streams to refuse: the oldest of
+  // too many half-open ones, or `stream` itself if the listener was closed meanwhile. There can be several
+  // where the share has become smaller.
+  std::vector<std::shared_ptr<Stream>> opening(std::shared_ptr<Stream> stream) {
     const std::lock_guard lock(mutex_);
     --reserved_;
-    if (closed_) return stream;
-    std::shared_ptr<Stream> oldest;
-    if (!opening_.empty() && is_share_used()) oldest = take_opening(opening_.front().get());
+    if (closed_) return {std::move(stream)};
+    std::vector<std::shared_ptr<Stream>> oldest;
+    while (!opening_.empty() && is_share_used()) oldest.push_back(take_opening(opening_.front().get()));
     opening_.push_back(std::move(stream));
     return oldest;
   }

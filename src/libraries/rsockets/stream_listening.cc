@@ -155,7 +155,7 @@ Result<void> Stream::answer(const Request& request) {
   stream->phase_.store(Phase::kAccepting, std::memory_order_release);
   stream->qp_->meet(request.peer);
   request.id->context = static_cast<CmHandler*>(stream.get());
-  if (const auto refused = queue_->opening(stream)) {
+  for (const auto& refused : queue_->opening(stream)) {
     refuse(refused->id_);
     service_.retire(refused);
     if (refused == stream) return {};

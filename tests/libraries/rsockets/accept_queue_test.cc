@@ -30,8 +30,10 @@ TEST(AcceptQueue, AnswersAsManyRequestsAsTheBacklogAllows) {
   EXPECT_EQ(queue.next_request(), 3);
 }
 
-// Queues a half-open stream, as if it were the answer to a request. Returns the stream to refuse for it.
-std::shared_ptr<FakeStream> add_half_open(Queue& queue, const std::shared_ptr<FakeStream>& stream) {
+using Streams = std::vector<std::shared_ptr<FakeStream>>;
+
+// Queues a half-open stream, as if it were the answer to a request. Returns the streams to refuse for it.
+Streams add_half_open(Queue& queue, const std::shared_ptr<FakeStream>& stream) {
   queue.add_request(0);
   EXPECT_TRUE(queue.next_request());
   return queue.opening(stream);
@@ -40,7 +42,7 @@ std::shared_ptr<FakeStream> add_half_open(Queue& queue, const std::shared_ptr<Fa
 TEST(AcceptQueue, ReadyStreamsTakeTheirPlaceUntilTheyAreAccepted) {
   OnlyQueue queue(1);
   const auto stream = std::make_shared<FakeStream>();
-  EXPECT_EQ(add_half_open(queue, stream), nullptr);
+  EXPECT_EQ(add_half_open(queue, stream), Streams{});
   queue.add_request(2);
   EXPECT_EQ(queue.accept(), nullptr) << "not opened yet";
   EXPECT_TRUE(queue.opened(stream.get()));
@@ -59,41 +61,53 @@ TEST(AcceptQueue, HalfOpenStreamTakesNoPlace) {
 
 TEST(AcceptQueue, OldestOfTooManyHalfOpenStreamsGivesWay) {
   OnlyQueue queue(1);
-  std::vector<std::shared_ptr<FakeStream>> streams(kMost);
+  Streams streams(kMost);
   for (auto& stream : streams) {
     stream = std::make_shared<FakeStream>();
-    ASSERT_EQ(add_half_open(queue, stream), nullptr);
+    ASSERT_EQ(add_half_open(queue, stream), Streams{});
   }
-  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[0]);
+  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), Streams{streams[0]});
   EXPECT_FALSE(queue.opened(streams[0].get()));
-  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[1]);
+  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), Streams{streams[1]});
 }
 
 // Each stream has a descriptor of the program, whichever listener it belongs to.
 TEST(AcceptQueue, ListenersHaveEqualShares) {
   ListenerShares shares(kMost);
   Queue first(100, shares);
-  std::vector<std::shared_ptr<FakeStream>> streams(kMost);
+  Streams streams(kMost);
   for (auto& stream : streams) add_half_open(first, stream = std::make_shared<FakeStream>());
   Queue second(100, shares);
   const auto other = std::make_shared<FakeStream>();
-  EXPECT_EQ(add_half_open(second, other), nullptr) << "those of the first listener do not count";
+  EXPECT_EQ(add_half_open(second, other), Streams{}) << "those of the first listener do not count";
   for (size_t i = 1; i < kMost / 2; ++i) {
-    EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), nullptr);
+    EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), Streams{});
   }
-  EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), other);
+  EXPECT_EQ(add_half_open(second, std::make_shared<FakeStream>()), Streams{other});
+}
+
+TEST(AcceptQueue, GivesWayUntilTheSmallerShareHoldsWhenAnotherListenerCame) {
+  ListenerShares shares(kMost);
+  Queue first(100, shares);
+  Streams streams(kMost);
+  for (auto& stream : streams) add_half_open(first, stream = std::make_shared<FakeStream>());
+  const Queue second(100, shares);
+  const auto newcomer = std::make_shared<FakeStream>();
+  EXPECT_EQ(add_half_open(first, newcomer), Streams(streams.begin(), streams.begin() + kMost / 2 + 1));
+  EXPECT_TRUE(first.opened(newcomer.get()));
+  EXPECT_TRUE(first.opened(streams.back().get()));
 }
 
 // A peer that confirms its connections must not take more descriptors than one that does not.
 TEST(AcceptQueue, ReadyStreamsAndHalfOpenOnesShareTheListenersShare) {
   OnlyQueue queue(100);
-  std::vector<std::shared_ptr<FakeStream>> streams(kMost);
+  Streams streams(kMost);
   for (auto& stream : streams) add_half_open(queue, stream = std::make_shared<FakeStream>());
   EXPECT_TRUE(queue.opened(streams[0].get()));
-  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), streams[1]);
+  EXPECT_EQ(add_half_open(queue, std::make_shared<FakeStream>()), Streams{streams[1]});
   for (size_t i = 2; i < kMost; ++i) EXPECT_TRUE(queue.opened(streams[i].get()));
   const auto last = std::make_shared<FakeStream>();
-  EXPECT_NE(add_half_open(queue, last), nullptr);
+  EXPECT_NE(add_half_open(queue, last), Streams{});
   EXPECT_TRUE(queue.opened(last.get()));
   queue.add_request(1);
   EXPECT_EQ(queue.next_request(), std::nullopt) << "though the backlog has places";
@@ -159,6 +173,19 @@ TEST(AcceptQueue, SenderThatIsFoundHasItsRequestBehindTheOthers) {
   EXPECT_EQ(queue.next_request(), 2);
   EXPECT_EQ(queue.next_request(), 1);
   EXPECT_EQ(queue.next_turn(kStart), kNever);
+}
+
+// Otherwise a sender that answers late removed the limit.
+TEST(AcceptQueue, IsFullAlsoWhileMoreThanTheMostWait) {
+  OnlyQueue queue(1);
+  queue.add_request(1);
+  ASSERT_EQ(queue.next_request(), 1);
+  ASSERT_EQ(queue.set_aside(1, kStart), std::nullopt);
+  for (size_t i = 0; i < Queue::kMaxRequests; ++i) ASSERT_TRUE(queue.add_request(0));
+  EXPECT_EQ(queue.look_again(kStart + Queue::kSearchTime, kKnown), std::nullopt);
+  EXPECT_FALSE(queue.add_request(0));
+  ASSERT_TRUE(queue.next_request());
+  EXPECT_FALSE(queue.add_request(0)) << "as many as the limit wait";
 }
 
 TEST(AcceptQueue, SilentSenderIsLookedForTenTimesInASecond) {
@@ -230,12 +257,12 @@ TEST(AcceptQueue, ClosedOneGivesAllAwayAndTakesNothingIn) {
   queue.add_request(2);
   ASSERT_TRUE(queue.next_request());
   const auto stream = std::make_shared<FakeStream>();
-  ASSERT_EQ(queue.opening(stream), nullptr);
+  ASSERT_EQ(queue.opening(stream), Streams{});
   const auto rest = queue.close();
   EXPECT_EQ(rest.requests.size(), 1u);
   EXPECT_EQ(rest.streams.size(), 1u);
   EXPECT_FALSE(queue.add_request(3));
-  EXPECT_EQ(queue.opening(stream), stream);
+  EXPECT_EQ(queue.opening(stream), Streams{stream});
 }
 
 }  // namespace
