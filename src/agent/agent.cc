@@ -59,7 +59,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
           .slots = {slots_, wire_},
           .domains = {domain_table_, slots_, requests_.channels, *this},
           .channels = {loop_, slots_, *this},
-          .captures = {slots_, *this},
+          .captures = {slots_, client_sockets_.closer(), *this},
           .status =
               StatusRequests({links_, wire_, slots_, counters_, refused_, cm_, client_sockets_.files()}),
           .mads = MadDispatcher(loop_, client_sockets_, ::geteuid(), host_name(), cm_, counters_, *this),
@@ -99,6 +99,7 @@ Agent::~Agent() {
 }
 
 Result<void> Agent::start() {
+  standby_launcher_.begin();
   if (const auto created = takeover_state_.create(); !created) return created;
   takeover_state_.put_ledger(cm_.ledger().fd());
   open_state_directory();
@@ -288,8 +289,7 @@ void Agent::consider_standby() {
   if (now < standby_retry_) return standby_timer_.arm(standby_retry_);
   standby_retry_ = now + kStandbyRetryInterval;
   standby_timer_.arm(standby_retry_);  // it may end before it is a client
-  const auto started = control::start_agent("/proc/self/exe", {"--keep-vault"});
-  if (!started) log_warning("no standby process can be started: errno {}", started.error().code);
+  standby_launcher_.start();
 }
 
 // ---- ending

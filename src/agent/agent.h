@@ -30,6 +30,7 @@
 #include "agent/status/state_sweeper.h"
 #include "agent/status/state_tree.h"
 #include "agent/takeover/agent_name.h"
+#include "agent/takeover/standby_launcher.h"
 #include "agent/takeover/stopped_processes.h"
 #include "agent/takeover/takeover.h"
 #include "base/result.h"
@@ -135,6 +136,7 @@ class Agent : private AgentHost {
   std::optional<Discovery> discovery_;
   const Session::Parts for_sessions_;
   ClientTable clients_;
+  StandbyLauncher standby_launcher_;
   // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.
   std::map<uint64_t, pid_t> standbys_;
   std::set<uint64_t> mirrors_;  // sessions of device mirrors; an agent with no other sessions is idle

@@ -251,7 +251,7 @@ AgentWorld::AgentWorld(bool has_wire)
                 .slots = {lease_, wire_},
                 .domains = {domains_, lease_, requests_.channels, *this},
                 .channels = {loop_, lease_, *this},
-                .captures = {lease_, *this},
+                .captures = {lease_, sockets_.closer(), *this},
                 .status = StatusRequests({links_, wire_, lease_, counters_, refused_, cm_, sockets_.files()}),
                 .mads = MadDispatcher(loop_, sockets_, 0, "host", cm_, counters_, *this),
                 .traces = {lease_, kept_traces_, cm_.traces(), sockets_.files(), *this}},

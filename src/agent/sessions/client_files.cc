@@ -299,8 +299,8 @@ Result<UniqueFd> HeldFiles::hold(uid_t user, int file, size_t bytes, uint64_t se
   UniqueFd ours = reopen_read_only(file);
   if (!theirs || !ours) return fail(errno);
   const size_t blocks = blocks_of(bytes);
-  files_.emplace(status.st_ino,
-                 Held{user, session, blocks, std::make_shared<const UniqueFd>(std::move(ours))});
+  Held held{user, session, blocks, std::make_shared<const UniqueFd>(std::move(ours))};
+  if (!files_.emplace(status.st_ino, std::move(held)).second) return fail(EAGAIN);  // numbers repeat
   blocks_.take(user, blocks);
   next_look_.arm(MonotonicClock::now() + kLookInterval);
   return theirs;

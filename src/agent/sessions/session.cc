@@ -29,6 +29,11 @@ bool brings_descriptors(ConstBytes message) {
   return std::ranges::any_of(kThatDo, [&](MessageType one) { return static_cast<uint16_t>(one) == type; });
 }
 
+// Whether there was no descriptor or memory for a pidfd.
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
 // Describes a method that carries out a request.
 template <class Method>
 struct Traits;
@@ -122,11 +127,14 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
       client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
       socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies, share),
       events_(parts.loop, parts.sockets, peer.uid, parts.links, *this, share) {
-  client_.process =
-      parts.sockets.closer().share(peer.uid, watch_peer(socket_.get(), peer.pid), std::move(share));
+  UniqueFd process = watch_peer(socket_.get(), peer.pid);
+  broken_ = !process && is_shortage(errno);
+  client_.process = parts.sockets.closer().share(peer.uid, std::move(process), std::move(share));
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return take_events(events); });
-  if (!client_.process) {  // it has ended, so that its number may be another's
+  // After the start time was read. From Linux 6.16 on, processes that have ended have pidfds, too.
+  if (!client_.process || has_ended(client_.process->get())) {  // so that its number may be another's
+    client_.process = nullptr;
     client_.pid = 0;
     client_.start_time = 0;
     return;
@@ -151,7 +159,8 @@ Session::~Session() {
   if (cm_) parts_.connection_management.gone_clients().add(std::move(cm_));
 }
 
-// A client whose request there is no memory for is disconnected: the request may be half done.
+// A client whose request there is no memory for is disconnected: the request may be half done. So is one that
+// there was no descriptor to watch for.
 bool Session::take_events(uint32_t events) {
   bool has_more = false;
   if (!broken_) broken_ = !survive_lack_of_memory([&] { has_more = on_readable(events); });
@@ -211,9 +220,9 @@ bool Session::may_go_on(ConstBytes message, bool has_files) {
   end_wait();
   if (has_room || now >= until) return true;
   const int socket = socket_.get();
-  const auto timer =
+  wait_ = {parts_.sockets.await_room(client_.uid, socket), until, {}};
+  wait_->timer =
       parts_.loop.at_for(client_.uid, until, [this, socket] { parts_.loop.set_events(socket, EPOLLIN); });
-  wait_ = {parts_.sockets.await_room(client_.uid, socket), until, timer};
   parts_.loop.set_events(socket, socket_.is_read() ? 0u : uint32_t{EPOLLOUT});
   return false;
 }

@@ -46,9 +46,17 @@ Result<void> DomainTable::open(const Member& member, int file, uint32_t device_i
     if (!inode) return fail(errno);
     domain = domains_.emplace(id, Domain{ClientFile(std::move(inode), member.user, closer_), {}}).first;
   }
-  domain->second.members.emplace(member.slot, name);
-  names_.emplace(name, Opened{id, member.slot, member.user});
-  members_.take(member.user);
+  auto& members = domain->second.members;
+  try {
+    members.emplace(member.slot, name);
+    names_.emplace(name, Opened{id, member.slot, member.user});
+    members_.take(member.user);
+  } catch (const std::bad_alloc&) {
+    names_.erase(name);
+    members.erase({member.slot, name});
+    if (members.empty()) domains_.erase(domain);
+    return fail(ENOMEM);
+  }
   return {};
 }
 

@@ -99,6 +99,7 @@ class SlotLeases {
   // Return the first leased slot with an index of `from` or higher, or nullopt. With `user`, only slots
   // leased to that user count.
   std::optional<LeasedSlot> find(uint32_t from) const { return slots_.find_leased(from); }
+  Result<int> read_only_page(uint32_t index) const { return slots_.read_only_page(index); }
   std::optional<LeasedSlot> find(uint32_t from, std::optional<uid_t> user) const {
     return user ? slots_.find_leased_to(*user, from) : find(from);
   }

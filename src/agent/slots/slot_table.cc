@@ -206,10 +206,11 @@ void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   entry.leased = false;
   entry.is_forwarded = false;
   const uid_t user = std::exchange(entry.lessee, {}).uid;
-  if (ForeignCloser* const closer = wire_.closer()) {
-    closer->close(user, std::move(entry.page));
+  for (UniqueFd* const page : {&entry.page, &entry.read_only_page}) {
+    ForeignCloser* const closer = wire_.closer();
+    if (closer != nullptr && *page) closer->close(user, std::move(*page));
+    page->reset();
   }
-  entry.page.reset();
   entry.free_since = now;
   wire_.hang_up(index);
   wire_.mute(index);
@@ -256,6 +257,15 @@ Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) 
 void SlotTable::pass_on(uint32_t index, uid_t user, UniqueFd forwarder_end) {
   const auto begun = wire_.go_on_forwarding(index, user, std::move(forwarder_end));
   if (!begun) log_warning("slot {} gets nothing from the wire any more: errno {}", index, begun.error().code);
+}
+
+Result<int> SlotTable::read_only_page(uint32_t index) {
+  const auto found = entries_.find(index);
+  if (found == entries_.end() || !found->second.leased) return fail(ENOENT);
+  UniqueFd& page = found->second.read_only_page;
+  if (!page) page = reopen_read_only(found->second.page.get());
+  if (!page) return fail(errno);
+  return page.get();
 }
 
 std::optional<LeasedSlot> SlotTable::find_leased(uint32_t index) const {

@@ -96,6 +96,11 @@ class SlotTable {
   // or is not of the port's group.
   Result<void> adopt(TakeoverState::Contents& contents, TimePoint now);
 
+  // Returns a read-only descriptor of a leased slot's page, for processes that watch the slot's. It stays
+  // open until the lease ends, because its close may take as long as the slot's user likes. ENOENT if the
+  // slot is not leased.
+  Result<int> read_only_page(uint32_t index);
+
   // Returns the first leased slot with this or a higher index, or nullopt.
   std::optional<LeasedSlot> find_leased(uint32_t index) const;
   // Like find_leased(), but only among slots that are leased to this user.
@@ -131,6 +136,7 @@ class SlotTable {
     uid_t socket_uid = kNobody;  // the user that may have a copy of the socket
     uid_t counts_for = kNobody;  // the user in whose quota the slot counts
     UniqueFd page;
+    UniqueFd read_only_page;  // from the first time that it is needed
     TimePoint free_since{};
     uint8_t readings_left = 4;  // of the secret, while the slot is an orphan
   };

@@ -6,6 +6,7 @@
 
 #include "agent/cm/connection_trace.h"
 #include "agent/own_process.h"
+#include "agent/sessions/session_reply.h"
 #include "base/paths/root_only.h"
 #include "base/paths/state_directory.h"
 #include "base/paths/users.h"
@@ -175,8 +176,12 @@ void KeptTraces::keep_copy(Kept kept, int file, size_t offset) {
 void KeptTraces::add(Kept kept) {
   kept.number = next_++;
   kept_.push_back(std::move(kept));
-  while (processes() > kMaxProcesses || bytes() > kMaxBytes || kept_.size() > room_with(descriptor_limit()))
-    forget_one();
+  for (;;) {
+    const auto all = amounts();
+    const Measure measure = exceeded(all);
+    if (measure == nullptr) return;
+    forget_one(all, measure);
+  }
 }
 
 const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {
@@ -185,16 +190,30 @@ const KeptTraces::Kept* KeptTraces::find(uint64_t from, TimePoint now) {
   return found != kept_.end() ? &*found : nullptr;
 }
 
-size_t KeptTraces::processes() const {
-  std::set<uint64_t> all;
-  for (const Kept& kept : kept_) all.insert(kept.process);
-  return all.size();
+KeptTraces::Amount KeptTraces::limits() {
+  return {.processes = kMaxProcesses, .bytes = kMaxBytes, .traces = room_with(descriptor_limit())};
 }
 
-size_t KeptTraces::bytes() const {
-  size_t sum = 0;
-  for (const Kept& kept : kept_) sum += kept.bytes;
-  return sum;
+std::map<uid_t, KeptTraces::Amount> KeptTraces::amounts() const {
+  std::map<uid_t, Amount> amounts;
+  std::set<uint64_t> processes;
+  for (const Kept& kept : kept_) {
+    Amount& amount = amounts[kept.uid];
+    amount.bytes += kept.bytes;
+    ++amount.traces;
+    if (processes.insert(kept.process).second) ++amount.processes;
+  }
+  return amounts;
+}
+
+KeptTraces::Measure KeptTraces::exceeded(const std::map<uid_t, Amount>& amounts) {
+  const Amount most = limits();
+  for (const Measure measure : {&Amount::processes, &Amount::bytes, &Amount::traces}) {
+    size_t sum = 0;
+    for (const auto& [user, amount] : amounts) sum += amount.*measure;
+    if (sum > most.*measure) return measure;
+  }
+  return nullptr;
 }
 
 void KeptTraces::forget_quiet(TimePoint now) {
@@ -210,12 +229,17 @@ void KeptTraces::erase(std::list<Kept>::iterator kept) {
   kept_.erase(kept);
 }
 
-// Drops one trace, not a whole process: a process that uses most of the space loses its slots one by one.
-void KeptTraces::forget_one() {
-  std::map<uid_t, size_t> bytes_of;
-  for (const Kept& kept : kept_) bytes_of[kept.uid] += kept.bytes;
+// The user that has most of what there is too much of loses a trace. A quarter is reserved for root and for
+// the agent's user. If several users have the same, the one with the oldest trace loses. Drops one trace, not
+// a whole process: a process that uses most of the space loses its slots one by one.
+void KeptTraces::forget_one(const std::map<uid_t, Amount>& amounts, Measure measure) {
+  const size_t reserve = limits().*measure / 4;
+  const auto claim = [&](uid_t user) {
+    const size_t has = amounts.at(user).*measure;
+    return sees_all(user) && has <= reserve ? 0 : has;
+  };
   const uid_t most =
-      std::ranges::max_element(bytes_of, {}, [](const auto& each) { return each.second; })->first;
+      std::ranges::max_element(kept_, {}, [&](const Kept& kept) { return claim(kept.uid); })->uid;
   auto victim = std::ranges::find_if(kept_, [&](const Kept& k) { return k.uid == most && !k.is_notable; });
   if (victim == kept_.end()) victim = std::ranges::find(kept_, most, &Kept::uid);
   erase(victim);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -38,9 +39,9 @@ Result<TraceCopy> copy_rings(int from, size_t offset);
 class ConnectionTrace;
 
 // Stores read-only copies of the traces of ended processes, up to maximum numbers of processes, bytes and
-// traces. When a maximum is exceeded, the user whose traces have the most bytes loses one: the oldest that is
-// not notable, else the oldest. So one user's programs do not evict another's traces. A trace is notable if
-// its process ended without giving the slot back, or if the trace has an error. Other traces are dropped
+// traces. When a maximum is exceeded, the user that has most of what it limits loses a trace: the oldest that
+// is not notable, else the oldest. So one user's programs do not evict another's traces. A trace is notable
+// if its process ended without giving the slot back, or if the trace has an error. Other traces are dropped
 // after a minute.
 //
 // Traces are copied on their user's thread (ForeignCloser), as the process may make that take any time. For
@@ -99,10 +100,16 @@ class KeptTraces {
   static constexpr uint64_t kWithoutSession = uint64_t{1} << 63;
 
   void keep_copy(Kept kept, int file, size_t offset);
-  size_t processes() const;
-  size_t bytes() const;
+  struct Amount {
+    size_t processes = 0, bytes = 0, traces = 0;
+  };
+  using Measure = size_t Amount::*;
+  static Amount limits();
+  std::map<uid_t, Amount> amounts() const;  // by user
+  // Returns the measure in which all users together have too much, or nullptr.
+  static Measure exceeded(const std::map<uid_t, Amount>& amounts);
   void forget_quiet(TimePoint now);
-  void forget_one();
+  void forget_one(const std::map<uid_t, Amount>& amounts, Measure measure);
   void erase(std::list<Kept>::iterator kept);
 
   ForeignCloser& closer_;

@@ -103,8 +103,9 @@ RequestResult<protocol::SlotStatusReply> StatusRequests::get_slot_status(
   const auto slot = of_.slots.find(request.index, seen_by(client));
   if (!slot) return refuse(ENOENT, "no more slots are leased");
   Reply<protocol::SlotStatusReply> reply;
-  reply.last_fd = reopen_read_only(slot->page);
-  if (!reply.last_fd) return refuse(errno, "the status page cannot be opened (is /proc mounted?)");
+  const auto page = of_.slots.read_only_page(slot->index);
+  if (!page) return refuse(page.error().code, "the status page cannot be opened (is /proc mounted?)");
+  reply.fds = {*page};
   protocol::SlotStatusReply& status = reply.message;
   status.index = slot->index;
   status.pid = slot->lessee.pid;
@@ -218,7 +219,7 @@ void CaptureRequests::begin(const LeasedSlot& slot) {
 
 Result<void> CaptureRequests::hand_ring(const LeasedSlot& slot, News& news) {
   if (slot.lessee.protocol_version < protocol::kFirstVersionWithCaptures) return fail(EOPNOTSUPP);
-  news.page = reopen_read_only(slot.page);
+  news.page = ClientFile(reopen_read_only(slot.page), slot.lessee.uid, closer_);
   if (!news.page) return fail(errno);
   auto ring = capture::make_ring_file(snap_bytes_);
   if (!ring) return fail(ring.error().code);
@@ -227,7 +228,7 @@ Result<void> CaptureRequests::hand_ring(const LeasedSlot& slot, News& news) {
   control::SlotCapture capture{slot.index, std::move(theirs)};
   if (!tell<&ClientEvents::tell_capture>(agent_, slot.lessee.session, std::move(capture)))
     return fail(EAGAIN);
-  news.ring = std::move(*ring);
+  news.ring = ClientFile(std::move(*ring), slot.lessee.uid, closer_);
   return {};
 }
 

@@ -70,7 +70,8 @@ class StatusRequests {
 // keeps the ring's descriptor until the capturing session fetches it.
 class CaptureRequests {
  public:
-  CaptureRequests(const SlotLeases& slots, AgentHost& agent) : slots_(slots), agent_(agent) {}
+  CaptureRequests(const SlotLeases& slots, ForeignCloser& closer, AgentHost& agent)
+      : slots_(slots), closer_(closer), agent_(agent) {}
 
   RequestResult<> start_capture(const Lessee& client, const protocol::StartCaptureRequest& request);
   // Returns the next slot whose capture has begun, failed or ended, or an empty reply. EINVAL if the client's
@@ -87,8 +88,8 @@ class CaptureRequests {
  private:
   struct News {
     protocol::CaptureNewsReply message{};
-    UniqueFd ring;
-    UniqueFd page;
+    ClientFile ring;  // like the page, the slot's process has it
+    ClientFile page;
   };
 
   bool wants(const LeasedSlot& slot) const;
@@ -97,6 +98,7 @@ class CaptureRequests {
   void end(uint32_t slot);
 
   const SlotLeases& slots_;
+  ForeignCloser& closer_;
   AgentHost& agent_;
   std::optional<Lessee> capturer_;
   uint32_t snap_bytes_ = 0;

@@ -70,7 +70,7 @@ namespace verbena::control {
 namespace {
 
 constexpr std::string_view kProgramName = "verbena-agent";
-constexpr int kReadyFd = 3;
+constexpr int kFirstFree = STDERR_FILENO + 1;
 constexpr int kLongestMirrorStartMs = 10'000;
 
 bool is_program(const std::string& path) {
@@ -143,14 +143,19 @@ bool is_for_agent(std::string_view entry, bool helper) {
 //
 // The two make bare system calls. The C library's may be intercepted: by a preloaded library with a table of
 // descriptors, or by a sanitizer with a table of signal handlers. These tables are in the shared memory, but
-// the two have descriptors and handlers of their own.
+// the two have handlers of their own, and the grandchild has a table of descriptors of its own.
+//
+// Neither closes a descriptor while the calling thread waits. A peer may have sent this process a file whose
+// server does not answer, and each close of a copy waits for that server. So the child shares the table, and
+// the grandchild's copies are closed by execve(2), after the caller goes on.
 class Launch {
  public:
+  // `ready`: the descriptor that the agent closes when it listens, or -1. REQUIRES: it is no standard one
   Launch(const std::string& program, std::vector<std::string>& options, int ready)
-      : program_(program), ready_(ready) {
+      : program_(program), ready_(ready), ready_option_(verbena::format("--ready-fd={}", ready)) {
     static char name[] = "verbena-agent";
-    static char ready_option[] = "--ready-fd=3";
-    arguments_ = {name, ready_option};
+    arguments_ = {name};
+    if (ready >= 0) arguments_.push_back(ready_option_.data());
     for (std::string& option : options) arguments_.push_back(option.data());
     arguments_.push_back(nullptr);
     keep_stderr_ = ::secure_getenv("VERBENA_LOG") != nullptr;
@@ -176,9 +181,9 @@ class Launch {
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 
     // Exit signal 0: the application gets no SIGCHLD, and its wait() calls do not see the child. qemu-user
-    // turns this call into a fork(), and accepts it only with SIGCHLD (EINVAL). Then the child's writes to
-    // memory are lost, and the caller only sees that no agent comes.
-    int child = __clone(child_main, child_stack_, flags_, this);
+    // turns this call into a fork(), and accepts it only with SIGCHLD and without CLONE_FILES (EINVAL). Then
+    // the child's writes to memory are lost, and the caller only sees that no agent comes.
+    int child = __clone(child_main, child_stack_, flags_ | CLONE_FILES, this);
     if (child < 0 && errno == EINVAL) {
       flags_ |= SIGCHLD;
       child = __clone(child_main, child_stack_, flags_, this);
@@ -225,17 +230,16 @@ class Launch {
       ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, nullptr);
     }
     launch->raise_stack_limit();
-    // Moves the descriptors out of the way first: the application may have closed its standard descriptors.
-    const long ready = ::syscall(SYS_fcntl, launch->ready_, F_DUPFD, kReadyFd + 1);
+    // Moved out of the way: the application may have closed its standard descriptors.
     const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
-    if (ready < 0 || null < 0) launch->fail_and_exit();
-    const long null_high = ::syscall(SYS_fcntl, null, F_DUPFD, kReadyFd + 1);
+    if (null < 0) launch->fail_and_exit();
+    const long null_high = ::syscall(SYS_fcntl, null, F_DUPFD, kFirstFree);
     for (int fd = 0; fd <= 2; ++fd) {
       if (fd == 2 && launch->keep_stderr_ && null != 2) continue;
       ::syscall(SYS_dup3, null_high, fd, 0);
     }
-    if (::syscall(SYS_dup3, ready, kReadyFd, 0) < 0) launch->fail_and_exit();
-    close_from(kReadyFd + 1);
+    leave_out_from(kFirstFree);
+    if (launch->ready_ >= 0) ::syscall(SYS_fcntl, launch->ready_, F_SETFD, 0);
     ::syscall(SYS_execve, launch->program_.c_str(), launch->arguments_.data(), launch->environment_.data());
     launch->fail_and_exit();
   }
@@ -251,9 +255,10 @@ class Launch {
     ::syscall(SYS_prlimit64, 0, RLIMIT_STACK, &stack, nullptr);
   }
 
-  VERBENA_UNSANITIZED static void close_from(int first) {
-    if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0u, 0) == 0) return;
-    for (int fd = first; fd < 65536; ++fd) ::syscall(SYS_close, fd);  // before Linux 5.9
+  // Has execve(2) close all descriptors from this one on.
+  VERBENA_UNSANITIZED static void leave_out_from(int first) {
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0u, CLOSE_RANGE_CLOEXEC) == 0) return;
+    for (int fd = first; fd < 65536; ++fd) ::syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);  // before 5.11
   }
 
   [[noreturn]] VERBENA_UNSANITIZED void fail_and_exit() {
@@ -266,7 +271,8 @@ class Launch {
   }
 
   const std::string& program_;
-  int ready_;
+  const int ready_;
+  std::string ready_option_;
   bool keep_stderr_;
   int flags_ = CLONE_VM | CLONE_VFORK;
   std::vector<char*> environment_;
@@ -275,6 +281,16 @@ class Launch {
   char* grandchild_stack_ = nullptr;
   volatile int error_ = 0;
 };
+
+Result<void> launch(const std::string& program, std::vector<std::string>& options, int ready) {
+  warn_of_low_limit();
+  if (const int error = Launch(program, options, ready).run(); error != 0) {
+    log_error("cannot start the agent, {}: {}", program, why_not_started(error));
+    return fail(error);
+  }
+  log_debug("started {}", program);
+  return {};
+}
 
 }  // namespace
 
@@ -325,17 +341,20 @@ const char* why_not_started(int error) {
 }
 
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options) {
-  warn_of_low_limit();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail(errno);
   UniqueFd ready(ends[0]);
   UniqueFd write_end(ends[1]);
-  if (const int error = Launch(program, options, write_end.get()).run(); error != 0) {
-    log_error("cannot start the agent, {}: {}", program, why_not_started(error));
-    return fail(error);
-  }
-  log_debug("started {}", program);
+  // The application may have closed its standard descriptors.
+  if (ends[1] < kFirstFree) write_end = UniqueFd(::fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstFree));
+  if (!write_end) return fail(errno);
+  if (auto launched = launch(program, options, write_end.get()); !launched)
+    return fail(launched.error().code);
   return ready;
+}
+
+Result<void> start_agent_alone(const std::string& program, std::vector<std::string> options) {
+  return launch(program, options, -1);
 }
 
 }  // namespace verbena::control

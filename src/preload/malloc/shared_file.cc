@@ -149,9 +149,10 @@ bool run_on_other_stack(bool (*function)(void*), void* argument) {
     const SignalsBlocked none;  // a signal handler of the program would run in both processes
     Call call{.function = function, .argument = argument};
     // The child's end sends no signal: a SIGCHLD handler of the program must not see a child that it did not
-    // create.
-    const pid_t other =
-        ::clone(carry_out, static_cast<std::byte*>(stack) + kStackBytes, CLONE_VM | CLONE_VFORK, &call);
+    // create. With CLONE_FILES the end closes no copies of the program's descriptors, which may take any
+    // time.
+    const pid_t other = ::clone(carry_out, static_cast<std::byte*>(stack) + kStackBytes,
+                                CLONE_VM | CLONE_VFORK | CLONE_FILES, &call);
     while (other > 0 && ::waitpid(other, &status, __WCLONE) < 0 && errno == EINTR) {
     }
   }

@@ -106,7 +106,7 @@ struct Start {
   int socket;
   int process;
   char* second_stack;
-  int flags = CLONE_VM | CLONE_VFORK;  // of clone(2)
+  int flags = CLONE_VM | CLONE_VFORK;  // of clone(2) for the helper
   pid_t helper = 0;                    // stays 0 where a child does not share this process's memory
   bool has_begun = false;
 };
@@ -121,9 +121,11 @@ void put_at(int fd, int number) {
   }
 }
 
-void close_from(unsigned first) {
-  if (syscall(SYS_close_range, first, ~0u, 0) == 0) return;
-  for (unsigned fd = first; fd < 1024; ++fd) syscall(SYS_close, fd);
+// Has execve(2) close all descriptors from this one on, after the calling thread goes on: a close of a file
+// whose server does not answer takes any time.
+void leave_out_from(unsigned first) {
+  if (syscall(SYS_close_range, first, ~0u, CLOSE_RANGE_CLOEXEC) == 0) return;
+  for (unsigned fd = first; fd < 1024; ++fd) syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
 }
 
 // Runs the helper, with its standard streams on /dev/null: a reader of the program's output waits until all
@@ -137,7 +139,7 @@ int become_helper(void* argument) {
   for (int fd = 0; fd < kSocket; ++fd) put_at(nothing, fd);
   put_at(socket, kSocket);
   put_at(process, kProgram);
-  close_from(kProgram + 1);
+  leave_out_from(kProgram + 1);
   syscall(SYS_setsid);
   syscall(SYS_chdir, "/");
   sigset_t none;
@@ -168,10 +170,11 @@ bool run(Start& start) {
   char* const first_stack = static_cast<char*>(stacks) + kStackBytes;
   start.second_stack = first_stack + kStackBytes;
   // Without SIGCHLD: the child's end sends no signal, and wait(2) does not find the child.
-  int child = clone(leave_helper_to_others, first_stack, start.flags, &start);
+  // With CLONE_FILES its end closes no copies of our descriptors.
+  int child = clone(leave_helper_to_others, first_stack, start.flags | CLONE_FILES, &start);
   const bool is_fork = child < 0 && errno == EINVAL;
-  // qemu-user turns this call into fork(), and only with SIGCHLD. The child then does not write to our
-  // memory.
+  // qemu-user turns this call into fork(), and only with SIGCHLD and without CLONE_FILES. The child then does
+  // not write to our memory.
   if (is_fork) child = clone(leave_helper_to_others, first_stack, start.flags | SIGCHLD, &start);
   int status = 1;
   if (child > 0) {

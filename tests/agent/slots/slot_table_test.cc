@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -59,6 +60,18 @@ class SlotTableTest : public test::NamespaceTest {
   Wire wire_{roce::kUdpPort};
   SlotTable slots_{wire_, kOwn};
 };
+
+// To close it may take as long as the slot's user likes.
+TEST_F(SlotTableTest, HasAPageOpenForReadersOnceUntilItsLeaseEnds) {
+  const auto slot = slots_.lease(lessee(1), kStart);
+  ASSERT_TRUE(slot);
+  const auto page = slots_.read_only_page(slot->index);
+  ASSERT_TRUE(page);
+  EXPECT_EQ(::fcntl(*page, F_GETFL) & O_ACCMODE, O_RDONLY);
+  EXPECT_EQ(slots_.read_only_page(slot->index), page);
+  ASSERT_TRUE(slots_.take_back(slot->index, 1, kStart));
+  EXPECT_EQ(slots_.read_only_page(slot->index).error().code, ENOENT);
+}
 
 TEST_F(SlotTableTest, LendsTheLongestFreeSlotThatHasRested) {
   for (uint32_t index = 1; index <= 3; ++index) EXPECT_EQ(slots_.lease(lessee(1), kStart)->index, index);

@@ -277,12 +277,15 @@ class SilentFiles : public Tenants {
     server_ = static_cast<pid_t*>(shared);
   }
   void TearDown() override { ::munmap(server_, sizeof(pid_t)); }
-  void expect_service_beside(const Work& work) {
+  // `and_more`: what else is expected.
+  void expect_service_beside(
+      const Work& work, const std::function<void()>& and_more = [] {}) {
     std::optional<test::SilentFile> file;
     const HostileProcess hostile(kRoot, [&] { return work(file, *server_); });
     if (hostile.outcome() != 77) {
       EXPECT_EQ(hostile.outcome(), 0);
       expect_that_others_are_served();
+      and_more();
     }
     if (*server_ > 0) ::kill(*server_, SIGKILL);  // otherwise processes that have the file open could not end
     if (hostile.outcome() == 77) GTEST_SKIP() << "no FUSE here";
@@ -328,6 +331,47 @@ TEST_F(SilentFiles, WhatWaitsForOneToBeClosedLeavesDescriptorsForOthers) {
   std::array<std::optional<RawConnection>, 3> connections;
   expect_service_beside(
       [&](auto& file, pid_t& server) { return let_descriptors_wait(file, server, connections); });
+}
+
+// Runs in a process: greets twice, with a descriptor of an unresponsive file each time.
+int greet_with_silent_file(std::optional<test::SilentFile>& file, pid_t& server,
+                           std::array<std::optional<RawConnection>, 2>& connections) {
+  file.emplace();
+  server = file->server();
+  if (file->fd() < 0) return 77;
+  if (::setgid(kHostile) != 0 || ::setuid(kHostile) != 0) return 99;
+  protocol::HelloRequest hello{};
+  hello.header = protocol::request_header(MessageType::kHello, 1);
+  const int fd = file->fd();
+  for (auto& each : connections) {
+    each.emplace(kRoot);
+    if (!each->send(protocol::bytes_of(hello), {&fd, 1}) || each->reply() != 0) return 1;
+  }
+  return 0;
+}
+
+// The thread that closes them hangs with the first, while the agent still has the second. A standby that had
+// copies of the agent's descriptors would close this one before it runs.
+TEST_F(SilentFiles, TwoOfThemDoNotKeepTheStandbyFromComing) {
+  std::array<std::optional<RawConnection>, 2> connections;
+  std::optional<control::Slot> slot;
+  std::unique_ptr<Client> client;
+  const auto take_slot = [&] {
+    auto connected = Client::connect(kOnlyRunning);
+    if (!connected) return 1;
+    client = std::move(*connected);
+    auto taken = client->take_slot();
+    if (!taken) return 2;
+    slot = std::move(*taken);
+    return 0;
+  };
+  expect_service_beside(
+      [&](auto& file, pid_t& server) { return greet_with_silent_file(file, server, connections); },
+      [&] {
+        const HostileProcess other(kOther, take_slot);
+        EXPECT_EQ(other.outcome(), 0);
+        EXPECT_TRUE(eventually([] { return test::find_process("verbena-keeper") != 0; }));
+      });
 }
 
 // A write holds the file's lock, even while its source data are still being read.

@@ -131,6 +131,42 @@ TEST_F(KeptTracesTest, OneUsersProgramsDoNotDriveOutAnothers) {
   EXPECT_EQ(pids().size(), KeptTraces::kMaxProcesses);
 }
 
+// One event each takes far fewer bytes than an honest trace.
+TEST_F(KeptTracesTest, OneUsersManySmallTracesDoNotDriveOutAnothersLargeOne) {
+  TracedPage small, large;
+  small.write(Kind::kTimeout);
+  large.write(Kind::kTimeout, protocol::kTraceEntries);
+  for (uint64_t session = 1; session <= KeptTraces::kMaxProcesses; ++session)
+    keep_copy(kept, closer, slot_of(small, session, 1001), false, kStart);
+  keep_copy(kept, closer, slot_of(large, 60, 1000), false, kStart);
+  EXPECT_THAT(pids(), Contains(60));
+  EXPECT_THAT(pids(), Not(Contains(1)));
+}
+
+TEST_F(KeptTracesTest, OfUsersWithEquallyManyTheOldestGoes) {
+  TracedPage small, large;
+  small.write(Kind::kTimeout);
+  large.write(Kind::kTimeout, protocol::kTraceEntries);
+  keep_copy(kept, closer, slot_of(small, 1, 1001), false, kStart);
+  for (uint64_t session = 2; session <= KeptTraces::kMaxProcesses + 1; ++session)
+    keep_copy(kept, closer, slot_of(large, session, static_cast<uid_t>(1001 + session)), false, kStart);
+  EXPECT_THAT(pids(), Not(Contains(1)));
+  EXPECT_EQ(pids().size(), KeptTraces::kMaxProcesses);
+}
+
+// As many users as one likes can have subordinate numbers.
+TEST_F(KeptTracesTest, AQuarterIsReservedForRoot) {
+  TracedPage page;
+  page.write(Kind::kTimeout);
+  constexpr uint64_t kReserved = KeptTraces::kMaxProcesses / 4;
+  for (uint64_t session = 1; session <= kReserved + 1; ++session)
+    keep_copy(kept, closer, slot_of(page, session, 0), false, kStart);
+  for (uint64_t session = 100; session < 140; ++session)
+    keep_copy(kept, closer, slot_of(page, session, static_cast<uid_t>(session)), false, kStart);
+  EXPECT_THAT(pids(), Not(Contains(1)));
+  for (int each = 2; each <= static_cast<int>(kReserved) + 1; ++each) EXPECT_THAT(pids(), Contains(each));
+}
+
 TEST_F(KeptTracesTest, NoMoreBytesAreKeptThanThereIsRoomFor) {
   TracedPage page;
   page.write(Kind::kTimeout, protocol::kTraceEntries);
