@@ -167,7 +167,7 @@ void Agent::slot_changed(uint32_t slot) {
 }
 
 void Agent::lease_ending(const LeasedSlot& slot, bool in_order) {
-  takeover_state_.lease_ending(slot.index);
+  takeover_state_.lease_ending(slot);
   kept_traces_.keep(slot, in_order, MonotonicClock::now());
   cm_.ended_slots().end(slot.index, slot.lessee.uid);
   requests_.channels.lease_ending(slot.index);

@@ -10,7 +10,11 @@ constexpr size_t kShare = 2;
 }  // namespace
 
 bool Quota::allows(uid_t user, size_t more) const {
-  if (is_trusted(user)) return trusted_ + std::max(size_.kept_for_strangers, strangers_) + more <= size_.all;
+  if (is_trusted(user)) {
+    // The reserve is there even if strangers have more than they may.
+    const size_t gone = std::min(strangers_, size_.all - size_.reserve);
+    return trusted_ + std::max(size_.kept_for_strangers, gone) + more <= size_.all;
+  }
   const size_t left = left_for_strangers();
   if (more > left) return false;
   const size_t held = of(user);

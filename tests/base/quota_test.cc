@@ -46,6 +46,13 @@ TEST(Quota, RootAndTheAgentsOwnUserHaveTheReserveAndAllElse) {
   EXPECT_EQ(take_all(unused, kOwn), kSize.all);
 }
 
+TEST(Quota, TheReserveIsThereHoweverMuchStrangersHave) {
+  Quota quota({.all = 90, .reserve = 30}, kOwn);
+  quota.take(1000, 200);
+  EXPECT_TRUE(quota.allows(0, 30));
+  EXPECT_FALSE(quota.allows(0, 31));
+}
+
 TEST(Quota, RootLeavesToStrangersWhatIsKeptForThem) {
   Quota quota({.all = 1000, .reserve = 100, .kept_for_strangers = 100}, kOwn);
   EXPECT_EQ(take_all(quota, kRoot), 900u);
@@ -70,7 +77,7 @@ TEST(Quota, CountsWhatThereIsAnyhow) {
   quota.take(1000, 1500);
   EXPECT_FALSE(quota.allows(1000));
   EXPECT_FALSE(quota.allows(2000));
-  EXPECT_FALSE(quota.allows(kRoot));
+  EXPECT_TRUE(quota.allows(kRoot)) << "of the reserve";
   quota.give_back(1000, 1500);
   EXPECT_TRUE(quota.allows(2000));
 }

@@ -318,7 +318,7 @@ void AgentWorld::slot_changed(uint32_t slot) {
 }
 
 void AgentWorld::lease_ending(const LeasedSlot& slot, bool in_order) {
-  takeover_state_.lease_ending(slot.index);
+  takeover_state_.lease_ending(slot);
   kept_traces_.keep(slot, in_order, MonotonicClock::now());
 }
 

@@ -374,7 +374,7 @@ void Engine::connect(control::SlotChannel news) {
     return;
   }
   // The other process may have written to the socket already.
-  discard(std::move(news.socket));
+  discard_socket(std::move(news.socket), news.peer_user);
 }
 
 void Engine::capture(control::SlotCapture news) {

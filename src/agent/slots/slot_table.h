@@ -49,6 +49,7 @@ struct LeasedSlot {
   bool is_forwarded = false;  // the agent forwards packets; the holder does not have the socket
   int page = -1;
   Lessee lessee;
+  QuotaShare descriptors{};  // those that the end of the lease closes count in it
 };
 
 // Returns how packets from other hosts reach the slot's holder.
@@ -79,8 +80,9 @@ class SlotTable {
       : wire_(wire), own_(own), may_be_leased_(std::move(may_be_leased)), quota_(kSize, own) {}
 
   // Leases a slot. ENOSPC if no slot is free, EDQUOT if the user's quota allows no more. EBUSY for an
-  // untrusted user that would get a socket, while Wire::is_held_up(). Other errors, such as EMFILE, if a
-  // socket or status page cannot be created.
+  // untrusted user that would get a socket, while Wire::is_held_up(). EMFILE for one who may not have as many
+  // descriptors more as the end of the lease closes. Other errors if a socket or status page cannot be
+  // created.
   Result<LeasedSlot> lease(const Lessee& lessee, TimePoint now);
   // Gives a slot to its process again when that process reconnects after a restart of the agent. Identifies
   // the process by user, pid and start time. ENOENT if the slot was not leased to this process.
@@ -124,6 +126,9 @@ class SlotTable {
   SlotRecord record(uint32_t index) const;
 
  private:
+  // The descriptors that the end of a lease closes on the user's thread: the page, the read-only page, the
+  // copy for the last counters, and copies of page, pidfd and forwarder's end for the takeover state.
+  static constexpr size_t kClosedAtEnd = 6;
   static constexpr Duration kRest = std::chrono::seconds(2);
   static constexpr Duration kRestBetweenUsers = std::chrono::seconds(30);
 
@@ -137,6 +142,7 @@ class SlotTable {
     uid_t counts_for = kNobody;  // the user in whose quota the slot counts
     UniqueFd page;
     UniqueFd read_only_page;  // from the first time that it is needed
+    QuotaShare descriptors;   // LeasedSlot::descriptors
     TimePoint free_since{};
     uint8_t readings_left = 4;  // of the secret, while the slot is an orphan
   };
@@ -169,6 +175,8 @@ class SlotTable {
   void enter_lessee(uint32_t index, const Entry& entry);
   void strike_lessee(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);
+  // Counts descriptors of the lease before its end needs them: then nobody can be refused.
+  void count_descriptors(Entry& entry, uid_t user);
   void pass_on(uint32_t index, uid_t user, UniqueFd forwarder_end);
 
   Wire& wire_;

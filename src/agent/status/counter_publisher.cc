@@ -61,7 +61,7 @@ void CounterSweep::finish(const LeasedSlot& slot) {
     log_warning("the last counters of slot {} are lost: errno {}", slot.index, errno);
     return counters_.forget(slot);
   }
-  users_[user].ended.push_back({slot, std::move(page), closer_.count(user)});
+  users_[user].ended.push_back({slot, std::move(page), slot.descriptors});
 }
 
 size_t CounterSweep::advance(size_t work) {

@@ -4,9 +4,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -19,26 +21,34 @@
 namespace verbena::agent {
 namespace {
 
-constexpr std::byte kReady[]{std::byte{1}}, kNotReady[]{std::byte{0}};
+// The messages in both directions. To the launcher: a request; the content does not matter. From it: whether
+// it has its own table, then the errno value of each start that failed.
+using Message = int;
+constexpr Message kRequest = 0;
 
-void launch() {
+// Returns 0 or an errno value.
+int launch() {
   const auto started = control::start_agent_alone("/proc/self/exe", {"--keep-vault"});
-  if (!started) log_warning("no standby process can be started: errno {}", started.error().code);
+  return started ? 0 : started.error().code;
+}
+
+void warn(int error) {
+  log_warning("no standby process can be started: errno {}", error);
 }
 
 // Runs on the thread. Makes bare system calls: the thread sanitizer takes a descriptor's number for the same
-// descriptor in all threads.
+// descriptor in all threads. Logs nothing: the first line would start the log's thread, with this table.
 class Launcher {
  public:
   explicit Launcher(int requests) : requests_(requests) {}
 
   // Returns when the other end is shut down.
   void run() const {
-    const bool is_ready = leave_table();
-    ::syscall(SYS_sendto, requests_, is_ready ? kReady : kNotReady, sizeof kReady, MSG_NOSIGNAL, nullptr, 0);
-    if (!is_ready) return;
+    const bool has_own_table = leave_table();
+    answer(has_own_table ? 0 : ENOSYS);
+    if (!has_own_table) return;
     while (take_request()) {
-      launch();
+      if (const int error = launch(); error != 0) answer(error);
       ::syscall(SYS_close, STDERR_FILENO);
     }
   }
@@ -53,10 +63,14 @@ class Launcher {
     return true;
   }
 
-  // Makes the descriptor that comes with a request the standard error. Without one, the standby has none.
+  void answer(Message message) const {
+    ::syscall(SYS_sendto, requests_, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
+  }
+
+  // Makes the descriptor that comes with a request the standard error. Without one, that is /dev/null.
   bool take_request() const {
-    std::byte content[sizeof kReady];
-    iovec part{content, sizeof content};
+    Message content = 0;
+    iovec part{&content, sizeof content};
     alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int))];
     msghdr message{};
     message.msg_iov = &part;
@@ -68,11 +82,13 @@ class Launcher {
       got = ::syscall(SYS_recvmsg, requests_, &message, 0);
     } while (got < 0 && errno == EINTR);
     if (got <= 0) return false;
+    int file = -1;
     if (const cmsghdr* const brought = CMSG_FIRSTHDR(&message); brought != nullptr) {
-      int file = -1;
       std::memcpy(&file, CMSG_DATA(brought), sizeof file);
-      if (::syscall(SYS_dup3, file, STDERR_FILENO, 0) >= 0) ::syscall(SYS_close, file);
+    } else {
+      file = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_WRONLY));
     }
+    if (::syscall(SYS_dup3, file, STDERR_FILENO, 0) >= 0) ::syscall(SYS_close, file);
     return true;
   }
 
@@ -97,16 +113,28 @@ void StandbyLauncher::begin() {
   } catch (const std::system_error&) {
     return;
   }
-  std::byte answer[sizeof kReady];
-  const auto answered = control::wait_for_message(requests_.get(), answer, 0);
-  has_own_table_ = answered && answer[0] == kReady[0];
+  const auto answer = read_answer(true);
+  has_own_table_ = answer && *answer == 0;
 }
 
 void StandbyLauncher::start() {
-  if (!has_own_table_) return launch();
+  if (!has_own_table_) {
+    if (const int error = launch(); error != 0) warn(error);
+    return;
+  }
+  while (const auto error = read_answer(false)) warn(*error);
+  const auto request = std::as_bytes(std::span(&kRequest, 1));
   const int standard_error = STDERR_FILENO;
-  const auto sent = control::send_message(requests_.get(), kReady, {&standard_error, 1});
-  if (!sent) log_warning("no standby process can be started: errno {}", sent.error().code);
+  auto sent = control::send_message(requests_.get(), request, {&standard_error, 1});
+  // The user has too many descriptors in flight (unix(7)).
+  if (!sent && sent.error().code == ETOOMANYREFS) sent = control::send_message(requests_.get(), request);
+  if (!sent) warn(sent.error().code);
+}
+
+std::optional<int> StandbyLauncher::read_answer(bool waits) const {
+  Message answer = 0;
+  const auto got = ::recv(requests_.get(), &answer, sizeof answer, waits ? 0 : MSG_DONTWAIT);
+  return got == sizeof answer ? std::optional(answer) : std::nullopt;
 }
 
 }  // namespace verbena::agent

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <thread>
 
 #include "base/unique_fd.h"
@@ -27,11 +28,14 @@ class StandbyLauncher {
   // on the caller's thread. REQUIRES: the agent has no descriptor of a client, nor any of a former
   // agent's takeover state
   void begin();
-  // Has a standby started soon, with this process's present standard error. Does not wait. Failures are
-  // logged.
+  // Has a standby started soon, with this process's present standard error. Does not wait. Logs failures,
+  // also those of earlier calls.
   void start();
 
  private:
+  // Returns the next message of the thread, or nullopt if there is none.
+  std::optional<int> read_answer(bool waits) const;
+
   UniqueFd requests_;  // each message brings the standard error for a standby
   bool has_own_table_ = false;
   std::thread thread_;

@@ -20,14 +20,12 @@ void TakeoverRecord::put_slot(uint32_t index) {
   if (!takeover_state_.put_slot(slots_.record(index)) || takeover_state_.is_long()) rewrite();
 }
 
-void TakeoverRecord::lease_ending(uint32_t index) {
-  const SlotRecord slot = slots_.record(index);
-  for (const int fd : {slot.page, slot.forwarder_end, slot.process}) keep(slot.uid, fd);
-}
-
-void TakeoverRecord::keep(uid_t user, int fd) {
-  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (copy) former_.push_back({user, std::move(copy)});
+void TakeoverRecord::lease_ending(const LeasedSlot& ending) {
+  const SlotRecord slot = slots_.record(ending.index);
+  for (const int fd : {slot.page, slot.forwarder_end, slot.process}) {
+    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (copy) former_.push_back({slot.uid, std::move(copy), ending.descriptors});
+  }
 }
 
 void TakeoverRecord::put_links(const control::LinkSnapshot& links) {
@@ -46,7 +44,7 @@ void TakeoverRecord::rewrite() {
   const auto written = takeover_state_.rewrite(slots_.records(), {link_file_.get(), ledger_, served_.only()});
   if (!written) log_warning("clients would not survive the agent's end: errno {}", written.error().code);
   for (Former& each : std::exchange(former_, {})) {
-    closer_.close(each.user, std::move(each.fd));
+    closer_.close(each.user, std::move(each.fd), std::move(each.share));
   }
 }
 

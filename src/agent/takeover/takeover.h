@@ -37,7 +37,7 @@ class TakeoverRecord {
   void put_slot(uint32_t index);
   // Keeps copies of the slot's descriptors until its messages are removed. A last close may take as long as
   // the slot's user likes, so that user's thread makes it. Called when the slot's lease ends.
-  void lease_ending(uint32_t index);
+  void lease_ending(const LeasedSlot& ending);
   // Appends the link table, in a file that no client gets. Clients could make the next agent wait for the
   // pages of theirs (madvise(2), MADV_COLLAPSE).
   void put_links(const control::LinkSnapshot& links);
@@ -51,8 +51,8 @@ class TakeoverRecord {
   struct Former {
     uid_t user;
     UniqueFd fd;
+    QuotaShare share;  // of the lease
   };
-  void keep(uid_t user, int fd);
 
   const SlotTable& slots_;
   const ServedUsers& served_;

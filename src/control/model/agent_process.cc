@@ -282,16 +282,6 @@ class Launch {
   volatile int error_ = 0;
 };
 
-Result<void> launch(const std::string& program, std::vector<std::string>& options, int ready) {
-  warn_of_low_limit();
-  if (const int error = Launch(program, options, ready).run(); error != 0) {
-    log_error("cannot start the agent, {}: {}", program, why_not_started(error));
-    return fail(error);
-  }
-  log_debug("started {}", program);
-  return {};
-}
-
 }  // namespace
 
 std::string find_agent_beside(const std::string& folder) {
@@ -348,13 +338,19 @@ Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string
   // The application may have closed its standard descriptors.
   if (ends[1] < kFirstFree) write_end = UniqueFd(::fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstFree));
   if (!write_end) return fail(errno);
-  if (auto launched = launch(program, options, write_end.get()); !launched)
-    return fail(launched.error().code);
+  warn_of_low_limit();
+  if (const int error = Launch(program, options, write_end.get()).run(); error != 0) {
+    log_error("cannot start the agent, {}: {}", program, why_not_started(error));
+    return fail(error);
+  }
+  log_debug("started {}", program);
   return ready;
 }
 
 Result<void> start_agent_alone(const std::string& program, std::vector<std::string> options) {
-  return launch(program, options, -1);
+  const int error = Launch(program, options, -1).run();
+  if (error != 0) return fail(error);
+  return {};
 }
 
 }  // namespace verbena::control

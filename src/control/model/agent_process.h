@@ -75,7 +75,7 @@ std::string find_agent_beside(const std::string& folder);
 // returned descriptor becomes readable (end of file) when the agent listens or has given up, for example
 // because another agent listens.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
-// The same, but does not tell when the agent listens. Opens no descriptor in this process.
+// The same, but does not tell when the agent listens. Opens no descriptor in this process, and does not log.
 Result<void> start_agent_alone(const std::string& program, std::vector<std::string> options);
 
 // Returns whether this process has rights that the user who started it lacks: a set-user-ID or set-group-ID

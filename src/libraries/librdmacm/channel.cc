@@ -13,12 +13,18 @@ using protocol::CmEvent;
 
 constexpr uint32_t kToken = ~0u;  // CmEvent::type of a token, which stands for an event in early_
 
-CmEvent token() {
+// `pass`: the number of calls of take() so far.
+CmEvent token_of(uint32_t pass) {
   CmEvent event{};
   event.magic = CmEvent::kMagic;
   event.type = kToken;
+  event.id = pass;
   event.flags = protocol::kCmFromProgram;
   return event;
+}
+
+bool is_token_of(uint32_t pass, const CmEvent& event, ssize_t bytes) {
+  return bytes == sizeof event && event.magic == CmEvent::kMagic && event.type == kToken && event.id == pass;
 }
 
 bool is_event(const CmEvent& event, ssize_t bytes) {
@@ -81,47 +87,60 @@ bool Channel::send_locked(const CmEvent& event) {
   return sent >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
+bool Channel::send_tokens_locked() {
+  for (; unsent_tokens_ > 0; --unsent_tokens_) {
+    if (!send_locked(token_of(pass_))) return false;
+  }
+  return true;
+}
+
 bool Channel::flush_locked() {
   if (!agents_end_.is_ours()) {
     unsent_tokens_ = 0;
     unsent_.clear();
   }
-  for (; unsent_tokens_ > 0; --unsent_tokens_) {
-    if (!send_locked(token())) return false;
-  }
+  if (!send_tokens_locked()) return false;
   for (; !unsent_.empty(); unsent_.pop_front()) {
     if (!send_locked(unsent_.front())) return false;
   }
   return true;
 }
 
+// A token replaces each message at once. The agent takes what is gone from the socket for read, and sends
+// more: it would find room if the whole socket were read before tokens go back. The pass ends at the first
+// token that it has sent, when there are no more tokens than events in early_.
 std::vector<CmEvent> Channel::take(const std::function<bool(const CmEvent&)>& wanted) {
   std::vector<CmEvent> taken;
   const std::lock_guard lock(mutex_);
   if (closed_ || !application_.is_ours()) return taken;
-  const size_t waiting = early_.size();
-  size_t tokens = 0;
-  for (;;) {
-    CmEvent event;
-    const ssize_t got = ::recv(application_.get(), &event, sizeof event, MSG_TRUNC | MSG_DONTWAIT);
-    if (got <= 0) break;
-    if (is_event(event, got)) {
-      early_.push_back(event);
-    } else {
-      ++tokens;
-    }
-  }
-  tokens += unsent_tokens_;
   const auto move_out = [&](const CmEvent& event) {
     if (!wanted(event)) return false;
     taken.push_back(event);
     return true;
   };
-  std::erase_if(early_, move_out);
+  size_t surplus = std::erase_if(early_, move_out);  // tokens that stand for nothing now
   std::erase_if(unsent_, move_out);
-  // Puts tokens back, except those whose reader has taken the token but not yet its event.
-  const size_t being_read = waiting - std::min(waiting, tokens);
-  unsent_tokens_ = early_.size() - std::min(early_.size(), being_read);
+  ++pass_;
+  for (bool is_around = false; !is_around || surplus > 0;) {
+    CmEvent event;
+    const ssize_t got = ::recv(application_.get(), &event, sizeof event, MSG_TRUNC | MSG_DONTWAIT);
+    if (got <= 0) break;
+    is_around |= is_token_of(pass_, event, got);
+    if (!is_event(event, got) && surplus > 0) {
+      --surplus;
+      continue;
+    }
+    ++unsent_tokens_;
+    send_tokens_locked();
+    if (!is_event(event, got)) continue;
+    if (move_out(event)) {
+      ++surplus;
+    } else {
+      early_.push_back(event);
+    }
+  }
+  // Other tokens too many have readers, which have not taken their events yet.
+  unsent_tokens_ -= std::min(surplus, unsent_tokens_);
   flush_locked();
   return taken;
 }

@@ -95,6 +95,7 @@ class Channel : public rdma_event_channel {
   // REQUIRES for the functions up to close_unread_locked(): mutex_ is held
   bool has_unsent() const { return unsent_tokens_ > 0 || !unsent_.empty(); }
   bool send_locked(const protocol::CmEvent& event);
+  bool send_tokens_locked();
   bool flush_locked();
   void close_unread_locked() {
     if (closed_ && readers_ == 0) application_.reset();
@@ -107,6 +108,7 @@ class Channel : public rdma_event_channel {
   std::deque<protocol::CmEvent> early_;
   std::deque<protocol::CmEvent> unsent_;  // events of this process
   size_t unsent_tokens_ = 0;
+  uint32_t pass_ = 0;  // calls of take()
   bool has_own_events_ = false;
   bool closed_ = false;
   uint32_t readers_ = 0;

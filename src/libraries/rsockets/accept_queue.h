@@ -92,7 +92,7 @@ class AcceptQueue {
     --reserved_;
     if (closed_) return request;
     std::optional<Request> oldest;
-    if (searches_.size() == kMaxRequests) {
+    if (searches_.size() >= kMaxRequests) {
       const auto found =
           std::ranges::min_element(searches_, {}, [](const auto& entry) { return entry.second.end; });
       oldest.emplace(std::move(searches_.extract(found).mapped().request));

@@ -162,19 +162,34 @@ TEST_F(ChannelTest, KeepsItsOwnEventsUntilThereIsRoom) {
   EXPECT_EQ(read, all);
 }
 
-// A reader gets all events, though no thread waits for room on its behalf.
-TEST_F(ChannelTest, LosesNoEventIfTheAgentFillsTheSocketWhileOthersAreTakenOut) {
-  uint32_t first = 1;
-  fill(first);
-  uint32_t last = first;
-  channel_->take([&](const CmEvent&) {
-    fill(last);
+// What is gone from the socket counts as read at the agent. So the agent must not find room for more while a
+// program takes some events out.
+TEST_F(ChannelTest, HasNoRoomForMoreWhileOthersAreTakenOut) {
+  uint32_t next = 1;
+  fill(next);
+  const uint32_t end = next;
+  const auto fill_and_keep = [&](const CmEvent&) {
+    fill(next);
     return false;
-  });
-  EXPECT_TRUE(channel_->waits_for_room());
-  Ids all(last - 1);
+  };
+  for (int times = 0; times < 10; ++times) channel_->take(fill_and_keep);
+  EXPECT_EQ(next, end);
+  Ids all(end - 1);
   std::iota(all.begin(), all.end(), 1U);
   EXPECT_EQ(read_all(), all);
+}
+
+TEST_F(ChannelTest, HasRoomForAsManyAsWereTakenOut) {
+  uint32_t next = 1;
+  fill(next);
+  const uint32_t end = next;
+  channel_->take([](const CmEvent&) { return false; });  // sets all aside
+  EXPECT_EQ(channel_->take([](const CmEvent& event) { return event.id <= 5; }).size(), 5u);
+  fill(next);
+  EXPECT_EQ(next, end + 5);
+  Ids rest(next - 6);
+  std::iota(rest.begin(), rest.end(), 6U);
+  EXPECT_EQ(read_all(), rest);
 }
 
 TEST_F(ChannelTest, HasNoEventsOnceClosed) {
