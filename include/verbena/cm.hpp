@@ -34,14 +34,15 @@
 //     while (buffer m = co_await c.receive()) co_await c.send(std::move(m));
 //   }
 //
-// An operation begins when it is called, and ends when it is awaited: two may be under way before the first
-// is awaited. It takes its buffer, which so cannot be touched meanwhile. A failure throws verbena::exception;
-// after an end in order, its class is verbena::disconnected.
+// A call begins an operation, and awaiting the operation waits for its end. So a program may begin several
+// operations before it awaits the first. An operation takes its buffer, so that the program cannot touch the
+// buffer meanwhile. A failed operation throws verbena::exception. After an orderly end of the connection, the
+// class of the exception is verbena::disconnected.
 namespace verbena {
 
 namespace detail {
 
-// A handle of a connection's state.
+// A counted reference to the state of a connection.
 class state_handle {
  public:
   state_handle() = default;
@@ -67,8 +68,8 @@ class state_handle {
 
 inline constexpr access kAllAccess = access::remote_read | access::remote_write | access::remote_atomic;
 
-// Waits in a list for a wake-up, unless the condition is true already. Where a list serves several
-// conditions, the coroutine checks its own again.
+// Waits in a list for a wake-up, unless `is_ready` returns true already. Does not check `is_ready` after the
+// wake-up. Where a list serves several conditions, the caller checks its condition again.
 template <class IsReady>
 struct list_awaiter {
   list<waiter>& all;
@@ -88,8 +89,8 @@ list_awaiter<IsReady> wait_in(list<waiter>& all, IsReady is_ready) {
 
 }  // namespace detail
 
-// An operation that is under way. Awaiting it returns its result, or throws exception. Destroying it forgets
-// the result; the operation goes on, and keeps its buffer until its end.
+// An operation that is under way. Awaiting it returns its result, or throws exception. Destroying this object
+// forgets the result; the operation goes on, and keeps its buffer until its end.
 template <class T>
 class [[nodiscard]] pending {
  public:
@@ -101,8 +102,8 @@ class [[nodiscard]] pending {
     if (operation_ != nullptr) state_->abandon(*operation_);
   }
 
-  // Fails with ETIMEDOUT if the operation has not ended within this time. The adapter may still use its
-  // buffer then, so the connection ends with it.
+  // Lets the operation fail with ETIMEDOUT if it has not ended within this time. Then the connection ends,
+  // too, because the adapter may still use the buffer.
   pending within(loop& io, duration time) && {
     state_->limit(*operation_, io.now() + time);
     return std::move(*this);
@@ -163,7 +164,7 @@ class connection {
     if (state_) state_->disconnect();
   }
 
-  // Returns bytes that identify the host of the peer: all connections to it have the same.
+  // Returns bytes that identify the host of the peer: all connections to one host have the same bytes.
   std::string peer_host() const { return state_->peer_host(); }
 
   // ---- messages
@@ -173,8 +174,8 @@ class connection {
   // The length in bytes of the longest message that the peer receives.
   std::size_t max_message_size() const { return state_->peer_message_size(); }
 
-  // Sends a message. It has arrived in a buffer of the peer when the operation ends. Fails with EMSGSIZE if
-  // the peer's buffers are shorter.
+  // Sends a message. When the operation ends, the message has arrived in a buffer of the peer. Fails with
+  // EMSGSIZE if the peer's buffers are shorter.
   pending<void> send(buffer message) {
     detail::operation& one = state_->make_operation("SEND");
     one.is_send = true;
@@ -196,7 +197,7 @@ class connection {
   }
 
   // Returns the next message. Returns an empty buffer, which is false, when the peer has disconnected, also
-  // if its program was killed.
+  // if its program was killed. Throws exception if the connection has failed.
   task<buffer> receive() {
     const detail::state_handle kept = state_;
     const auto is_ready = [&] { return kept->has_message() || kept->is_at_end(); };
@@ -205,7 +206,8 @@ class connection {
     if (!message && kept->failure()) throw exception(*kept->failure());
     co_return message;
   }
-  // Fails with EPROTO if the message has another length than a T.
+  // Returns the next message as a T. Throws exception with EPROTO if the message has another length than a T,
+  // and disconnected if the peer has disconnected.
   template <class T>
   requires(std::is_trivially_copyable_v<T>) task<T> receive_value() {
     const buffer message = co_await receive();
@@ -229,7 +231,8 @@ class connection {
   shared<T> share(T& object) {
     return register_object(object, detail::kAllAccess);
   }
-  // Likewise with these rights only. An integer would be taken for a size: put it into a struct.
+  // Does the same with these rights only. T must not be an integer, which would be taken for a size: put it
+  // into a struct.
   template <class T>
   requires(!std::is_integral_v<T>) shared<T> share(T& object, access rights) {
     return register_object(object, rights);
@@ -244,7 +247,8 @@ class connection {
   pending<buffer> read(const remote_slice& from) {
     return one_sided<buffer>("RDMA READ", IBV_WR_RDMA_READ, make_buffer(from.size), from);
   }
-  // Writes to the peer's memory, from its beginning on.
+  // Writes to the peer's memory, from its beginning on. Fails with EMSGSIZE if that memory is shorter than
+  // the data.
   template <class T>
   pending<void> write(const remote<T>& to, const std::type_identity_t<T>& value) {
     buffer copy = make_buffer(sizeof(T));
@@ -254,11 +258,12 @@ class connection {
   pending<void> write(const remote_slice& to, buffer from) {
     return one_sided<void>("RDMA WRITE", IBV_WR_RDMA_WRITE, std::move(from), to);
   }
-  // Atomics: return the old value.
+  // Adds `addend` to an integer in the peer's memory, by an atomic operation. Returns the old value.
   pending<std::uint64_t> fetch_add(const remote<std::uint64_t>& target, std::uint64_t addend) {
     return atomic("fetch and add", IBV_WR_ATOMIC_FETCH_AND_ADD, target, addend, 0);
   }
-  // Stores `desired` if the old value is `expected`.
+  // Stores `desired` in the peer's memory if the old value is `expected`, by an atomic operation. Returns the
+  // old value.
   pending<std::uint64_t> compare_exchange(const remote<std::uint64_t>& target, std::uint64_t expected,
                                           std::uint64_t desired) {
     return atomic("compare and swap", IBV_WR_ATOMIC_CMP_AND_SWP, target, expected, desired);
@@ -266,7 +271,8 @@ class connection {
 
   // ---- ending
 
-  // Waits for the operations under way, disconnects, and waits until the adapter has no buffers any more.
+  // Waits for the operations under way, disconnects, and waits until the adapter uses no buffer of the
+  // connection any more.
   task<> close() {
     const detail::state_handle kept = state_;
     co_await detail::wait_in(kept->draining, [&] { return kept->is_idle(); });
@@ -276,7 +282,7 @@ class connection {
   // Disconnects without waiting: operations under way fail with ENOTCONN.
   void disconnect() { state_->disconnect(); }
   bool is_open() const { return state_->is_open(); }
-  // Why the connection has ended, or nothing if it is open or was closed in order.
+  // Returns why the connection has failed. Returns nothing if it is open or was closed in order.
   std::optional<error> failure() const { return state_->failure(); }
 
  private:
@@ -322,8 +328,8 @@ class connection {
   detail::state_handle state_;
 };
 
-// Connects to "host:port". Throws exception: ECONNREFUSED, ETIMEDOUT, or what resolving the name said. A name
-// server that is slow blocks the loop's thread.
+// Connects to "host:port". Throws exception, for example with ECONNREFUSED, with ETIMEDOUT, or with
+// EADDRNOTAVAIL if the name is unknown. A slow name server blocks the loop's thread.
 inline task<connection> connect(loop& io, std::string where, connection_options options = {}) {
   const detail::addresses found = detail::look_up(where, false);
   const detail::state_handle state(*new detail::connection_state(io, options));
@@ -343,8 +349,8 @@ class listener {
   listener(loop& io, std::string_view where, const connection_options& options = {})
       : core_(std::make_unique<core>(io, where, options)) {}
 
-  // Returns the next connection whose handshake has ended. Handshakes go on meanwhile, side by side, so that
-  // a slow peer keeps nobody waiting.
+  // Returns the next connection whose handshake has ended. Other handshakes go on meanwhile, side by side, so
+  // that a slow peer keeps nobody waiting.
   task<connection> accept() {
     core& own = *core_;
     while (own.ready.empty()) co_await detail::wait_in(own.accepting, [&] { return !own.ready.empty(); });
@@ -352,14 +358,15 @@ class listener {
     own.ready.pop_front();
     co_return next;
   }
-  // Like connection::share(), before there is a connection: all peers of this listener may reach the memory.
-  // Throws exception, with EADDRNOTAVAIL if the listener's address is of no adapter and there are several.
+  // Makes a T as connection::share() does, before there is a connection. All peers of this listener may reach
+  // the memory. Throws exception with EADDRNOTAVAIL if the listener's address belongs to no adapter, such as
+  // that of all interfaces, and the host has several adapters.
   template <class T>
   shared<T> share() {
     return shared<T>(share(sizeof(T), detail::kAllAccess));
   }
   region share(std::size_t size, access rights) { return core_->domain().allocate(size, rights).value(); }
-  // The port, which the kernel chose if `where` said 0.
+  // Returns the port, which the kernel has chosen if `where` has port 0.
   std::uint16_t port() const { return be16toh(rdma_get_src_port(core_->id.get())); }
 
  private:

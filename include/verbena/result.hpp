@@ -27,8 +27,8 @@ namespace verbena {
 class error {
  public:
   // A call that failed with this errno. `tried`: a string literal such as "create a completion queue".
-  // `subject`: the object's name, of which up to 95 bytes are kept: a longer one ends in "…". `hint`: a string
-  // literal, or nullptr.
+  // `subject`: the object's name, of which up to 95 bytes are kept: a longer one ends in "…". `hint`: a
+  // string literal, or nullptr.
   error(const char* tried, int code, std::string_view subject = {}, const char* hint = nullptr)
       : tried_(tried), hint_(hint), code_(code) {
     name(subject);
@@ -44,10 +44,11 @@ class error {
   // The status of a failed work request. IBV_WC_SUCCESS for a failed call.
   ibv_wc_status status() const { return status_; }
   bool is_completion() const { return status_ != IBV_WC_SUCCESS; }
-  // A failed work request has these: its queue pair's number, and the adapter's own error code.
+  // For a failed work request, else 0: the number of its queue pair, and the adapter's own error code.
   std::uint32_t qp_num() const { return qp_num_; }
   std::uint32_t vendor_error() const { return vendor_; }
-  // The position, from 0, of the first request of a chain that was not posted. Those before it were posted.
+  // The position, from 0, of the first request of a chain that was not posted. Earlier requests of the chain
+  // were posted. at() returns a copy of the error with another position.
   std::size_t position() const { return position_; }
   error at(std::size_t position) const {
     error copy = *this;
@@ -55,16 +56,17 @@ class error {
     return copy;
   }
 
-  // The same with this subject, unless it has one.
+  // Returns a copy. If the error has no subject, the copy has this one.
   error about(std::string_view subject) const {
     error copy = *this;
     if (copy.subject().empty()) copy.name(subject);
     return copy;
   }
 
-  // How to mend it, or nullptr.
+  // Returns a sentence about how to mend the failure, or nullptr if none is known.
   const char* hint() const { return is_completion() ? hint_for(status_) : hint_; }
-  // A sentence, such as "SEND on QP 0x1234: RNR retry counter exceeded (13): the peer has posted no receive".
+  // Returns a sentence, such as "SEND on QP 0x1234: RNR retry counter exceeded (13): the peer has posted no
+  // receive".
   std::string message() const {
     std::string text = tried_;
     if (is_completion()) {
@@ -125,7 +127,7 @@ class error {
   std::array<char, 96> subject_{};
 };
 
-// Thrown by result::value().
+// An error as an exception. result::value() and the coroutines of this API throw it.
 class exception : public std::runtime_error {
  public:
   explicit exception(const verbena::error& reason) : std::runtime_error(reason.message()), error_(reason) {}

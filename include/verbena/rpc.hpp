@@ -15,8 +15,9 @@
 //   std::string value = co_await client.call<"get">(key, {.deadline = 1ms});
 //
 // Arguments and results are bytes; serialisation is the program's choice. Small ones travel in SENDs, several
-// in one message if calls are made in one turn of the loop. Large ones go by rendezvous. A call is run at
-// most once, unless it is declared idempotent. It never falls back to TCP.
+// in one message if calls are made in one turn of the loop. Large ones go by rendezvous: the receiver fetches
+// them by RDMA READ. A call is run at most once, unless it is declared idempotent (call_options). Calls never
+// fall back to TCP.
 #include <verbena/rpc/client.hpp>
 #include <verbena/rpc/server.hpp>
 #include <verbena/rpc/service.hpp>

@@ -45,23 +45,26 @@ struct AgentOptions {
   // nullopt, the agent never ends for being idle.
   std::optional<Duration> idle_timeout = std::chrono::seconds(5);
   uint16_t port = roce::kUdpPort;
-  // The only user besides root that root's agent serves (--serve-only). If nullopt, it serves all users.
+  // The only user besides root that root's agent serves (--serve-only). If nullopt, root's agent serves all
+  // users.
   std::optional<uid_t> serve_only{};
   // Whether the agent looks for agents of other hosts and announces itself to them.
   bool discovery = true;
 };
 
-// The daemon of a network namespace: owns its links (RDMA devices), its UDP port 4791 and the slots (shares
-// of the QP numbers). Constructs and connects the agent's parts, each a class of its own. Decides when to
-// start the standby process and when the agent ends. Except stop(), all methods are called on one thread,
-// which also calls run().
+// The daemon of a network namespace. Owns the namespace's links (RDMA devices), UDP port 4791 and the slots
+// (shares of the QP numbers). Constructs and connects the agent's parts, each a class of its own. Decides
+// when to start the standby process and when the agent ends. All methods except stop() are called on one
+// thread, which also calls run().
 class Agent : private AgentHost {
  public:
   Agent(AgentName name, const AgentOptions& options);
   ~Agent() override;
 
-  // Opens netlink and UDP port 4791, begins to take over from a killed agent, then listens for clients. No
-  // error if another process has the port: devices then work without a wire, and the agent retries.
+  // Opens netlink and UDP port 4791, begins to take over from a killed agent, then listens for clients. Waits
+  // up to 8 s for the state directory's files. Returns the kernel's error if netlink, the takeover state or
+  // the clients' sockets fail. It is no error if another process has the port: devices then cannot reach
+  // other hosts, and the agent tries again to bind the port.
   Result<void> start();
   void run() { loop_.run(); }
   // Makes run() return. May be called from any thread or signal handler.
@@ -72,7 +75,7 @@ class Agent : private AgentHost {
   // Creates the state directory. Retries later if that fails: a file system may be full.
   void open_state_directory();
   void on_settled();
-  // Tries to bind UDP port 4791 every 500 ms while another process has it.
+  // Tries to bind UDP port 4791 every 500 ms while another process has the port.
   void watch_port();
   void open_gsi();
   void watch_stopped(uint32_t slot);
@@ -129,7 +132,7 @@ class Agent : private AgentHost {
   LinkPublisher links_;
   CounterPublisher counters_;
   SlotLeases slots_;
-  StoppedProcesses stopped_;  // declared after the owners of the sockets that it watches
+  StoppedProcesses stopped_;  // destroyed before the owners of the sockets that it watches
   Takeover takeover_;
   RefusedPrograms refused_;
   Requests requests_;
@@ -137,10 +140,11 @@ class Agent : private AgentHost {
   const Session::Parts for_sessions_;
   ClientTable clients_;
   StandbyLauncher standby_launcher_;
-  // Sessions and pid of the standby, which holds the takeover state. There may be two for a moment.
+  // The standby's session and pid. For a moment there may be two standbys: another one is started if the
+  // first has not connected within a second.
   std::map<uint64_t, pid_t> standbys_;
   std::set<uint64_t> mirrors_;  // sessions of device mirrors; an agent with no other sessions is idle
-  TimePoint standby_retry_{};   // no other standby is started before
+  TimePoint standby_retry_{};   // the earliest time to start another standby
   DeadlineTimer standby_timer_{loop_, [this] { consider_standby(); }};
   std::optional<EventLoop::TimerId> idle_timer_;
   bool watches_port_ = false;

@@ -14,9 +14,9 @@ class ConnectionTrace;
 class Session;
 struct LeasedSlot;
 
-// Connects the parts of the agent. A part reports events here that concern other parts, and asks here for
-// what other parts know. Agent implements it. The defaults are those of an agent with no other parts. For the
-// agent's thread.
+// Connects the parts of the agent. A part calls this to report events that concern other parts, and to ask
+// what other parts know. Class Agent implements it. The default implementations answer as if there were no
+// other parts. For the agent's thread.
 class AgentHost {
  public:
   virtual ~AgentHost() = default;
@@ -37,11 +37,11 @@ class AgentHost {
   }
 
   // ---- events
-  // Called when a session exists, when its hello has been answered, and when it is destroyed.
+  // Called when a session was created, when its hello has been answered, and when it was destroyed.
   virtual void session_came(uint64_t) {}
   virtual void session_greeted(const Session&) {}
   virtual void session_went(uint64_t) {}
-  // Makes the owner of the session destroy it.
+  // Makes the owner of the session destroy the session, later in a turn of its user.
   virtual void close_session(uint64_t) {}
   // Called after each new link table file. `before` has the links of the previous file.
   virtual void links_changed(const std::vector<control::Link>& before) { static_cast<void>(before); }

@@ -29,9 +29,9 @@ namespace verbena::agent {
 // returned. For one thread, except stop().
 //
 // Works in rounds: run_round() polls the descriptors once. Work that a user's programs cause is divided
-// fairly among users (UserTurns). Kernel notifications, network packets and timers do not wait for a user's
-// turn, but timers of a user's objects do. A handler, task or piece of work that throws std::bad_alloc ends,
-// and the loop goes on.
+// fairly among users (UserTurns). Kernel notifications, network packets and the agent's own timers do not
+// wait for a user's turn. Timers of a user's objects do. If a handler, task or piece of work throws
+// std::bad_alloc, the loop goes on with the next one.
 class EventLoop {
  public:
   using Handler = std::function<void(uint32_t epoll_events)>;
@@ -40,7 +40,8 @@ class EventLoop {
   using Task = std::function<void()>;
   using TimerId = std::pair<TimePoint, uint64_t>;
 
-  // Time limit in a round for users' work, and again for timers. Then the loop polls all descriptors again.
+  // Time limit per round for users' work, and a second limit of the same length for timers. After both, the
+  // loop polls all descriptors again.
   static constexpr Duration kPerRound = std::chrono::microseconds(50);
   // Maximum time until work that was left undone for lack of memory is tried again.
   static constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
@@ -51,8 +52,9 @@ class EventLoop {
                      UserTurns::Clock processor = ProcessorClock::now);
 
   // Calls `handler` in each round in which `fd` has one of `events` (level-triggered epoll). Throws
-  // std::bad_alloc if the kernel has no memory for it, std::system_error if epoll refuses the descriptor.
-  // Nothing has changed then. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
+  // std::bad_alloc if the kernel has no memory for another watch or the agent's user has too many
+  // (fs.epoll.max_user_watches). Throws std::system_error if epoll refuses the descriptor. If the method
+  // throws, nothing has changed. REQUIRES: fd is not watched; forget(fd) is called before fd is closed
   void watch(int fd, uint32_t events, Handler handler);
   // Like watch(), but calls the handler in the turns of `user`, whose programs cause the events. Repeats the
   // call in these turns until the handler returns false, and starts again at the next event (edge-triggered).
@@ -61,8 +63,9 @@ class EventLoop {
   void set_events(int fd, uint32_t events);
   void forget(int fd);
 
-  // Runs the task at this time, before all users' work. For timers of the agent itself. One that is set for
-  // the past goes behind those that are due: a task that always has more to do holds up no other timer.
+  // Runs the task at this time. For timers of the agent itself, which do not wait until users' queued work is
+  // done. A timer set for the past runs after the timers that were due when timers last ran. So a task that
+  // always sets itself again delays no other timer.
   TimerId at(TimePoint when, Task task);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
   // Runs the task in a turn of the user, at this time or later. For timers of a user's objects.
@@ -70,9 +73,9 @@ class EventLoop {
     return user_timers_.at(user, when, std::move(task));
   }
   void cancel(const UserTimers::Id& timer) { user_timers_.cancel(timer); }
-  // A task that its owner queues again and again. It runs once at the end of a round in which it was queued.
-  // Queueing it takes no memory, so that it cannot fail. If the task throws std::bad_alloc, it runs again in
-  // the next round. REQUIRES: the task may run twice; the loop outlives this object
+  // A task that its owner queues again and again. The task runs once at the end of a round in which it was
+  // queued. Queueing needs no memory, so it cannot fail. If the task throws std::bad_alloc, it runs again in
+  // the next round. REQUIRES: the task can be run again after it threw; the loop outlives this object
   class QueuedTask {
    public:
     QueuedTask(EventLoop& loop, Task task) : loop_(loop), task_(std::move(task)) {}
@@ -94,16 +97,17 @@ class EventLoop {
 
   // Queues a piece of work for the user's turns. Repeats the piece until it returns false.
   void in_turn_of(uid_t user, UserTurns::Piece piece) { turns_.add(user, std::move(piece)); }
-  // Sends a message to a socket of the user, or removes one that the user sent: UserTurns::call_for() and
-  // try_for(). Both are always done in one of these, because the user decides how long they take.
+  // Calls `send`, which sends a message to a socket of the user or receives a message from the user. The time
+  // counts as the user's, because the user can make the call take long (UserTurns::call_for()). All such
+  // calls go through send_to() or try_send_to().
   void send_to(uid_t user, const UserTurns::Call& send) {
     turns_.call_for(user, send, UserTurns::kSlowMessage);
   }
-  // Returns false without sending while the user pauses.
+  // Like send_to(), but returns false without calling `send` while the user pauses (SlowUsers).
   bool try_send_to(uid_t user, const UserTurns::Call& send) {
     return turns_.try_for(user, send, UserTurns::kSlowMessage);
   }
-  // Whether work of the user is queued.
+  // Returns whether work of the user is queued.
   bool has_work_for(uid_t user) const { return turns_.has(user); }
 
   // Runs rounds until stop().
@@ -144,7 +148,7 @@ class EventLoop {
   bool stopped_ = false;
   uint32_t next_generation_ = 0;
   uint64_t next_timer_ = 0;
-  TimePoint earliest_{};  // of new timers: after those that were due when timers ran last
+  TimePoint earliest_{};  // minimum time of a new timer: after all that were due at the last run_timers()
   std::unordered_map<int, Watch> watches_;
   std::map<TimerId, Task> timers_;
   std::vector<Task> later_;
@@ -154,8 +158,8 @@ class EventLoop {
 };
 
 // A single event-loop timer for an object with many deadlines. The timer calls `on_timer` at the earliest
-// one, and the object then calls arm() with its next deadline. The last action of `on_timer` may destroy the
-// timer. For the agent's thread only.
+// deadline, and the object then calls arm() with its next deadline. The last action of `on_timer` may destroy
+// the timer. For the agent's thread only.
 class DeadlineTimer {
  public:
   // A timer of the agent itself.
@@ -197,8 +201,8 @@ class DeadlineTimer {
   const std::optional<uid_t> user_;
   const std::function<void()> on_timer_;
   TimePoint armed_for_ = kNever;
-  EventLoop::TimerId timer_{};  // without a user
-  UserTimers::Id in_turns_;     // with one
+  EventLoop::TimerId timer_{};  // if there is no user_
+  UserTimers::Id in_turns_;     // if there is a user_
 };
 
 }  // namespace verbena::agent

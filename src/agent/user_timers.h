@@ -15,13 +15,14 @@
 namespace verbena::agent {
 
 // Timers of users' objects. The expired timers of a user are pieces of work in the user's turns. A user may
-// have 262,144 that expire at one moment: the timers of others and of the agent do not wait for them.
+// have 262,144 timers that expire at the same moment. Timers of other users and of the agent do not wait for
+// these.
 //
 // For the agent's thread.
 class UserTimers {
  public:
   using Task = std::function<void()>;
-  // The default names no timer.
+  // Names a timer. A default-constructed Id names none.
   struct Id {
     uid_t user = 0;
     TimePoint when{};
@@ -34,24 +35,25 @@ class UserTimers {
   UserTimers(const UserTimers&) = delete;
   UserTimers& operator=(const UserTimers&) = delete;
 
-  // Runs the task at this time, in a turn of the user. One for the past goes behind the user's timers that
-  // are due already. If this throws std::bad_alloc, no timer is set.
+  // Runs the task at this time, in a turn of the user. A timer set for the past runs after those of the user
+  // that were due when timers last ran. If this throws std::bad_alloc, no timer is set.
   Id at(uid_t user, TimePoint when, Task task);
-  // Ignores timers whose task has begun.
+  // Cancels the timer. Does nothing if its task has begun or `id` names no timer.
   void cancel(const Id& id);
   // Returns when to call queue_due(); kNever if there are no timers.
   TimePoint next() const { return deadlines_.empty() ? kNever : deadlines_.begin()->first; }
-  // Queues a piece of work for each user with expired timers. Takes the same time however many these are.
+  // Queues a piece of work for each user with expired timers. Takes the same time however many expired timers
+  // a user has.
   void queue_due(TimePoint now);
 
  private:
   using Deadlines = std::set<std::pair<TimePoint, uid_t>>;
   struct OfUser {
     std::map<std::pair<TimePoint, uint64_t>, Task> timers;
-    // The user's entry of `deadlines_`, while it is not there: a piece is queued. A node of the set, because
-    // its return takes no memory.
+    // The user's entry, taken out of `deadlines_` while a piece is queued for the user; else empty. It is
+    // kept as a node of the set, because putting a node back takes no memory.
     Deadlines::node_type entry;
-    TimePoint deadline = kNever;  // in the entry
+    TimePoint deadline = kNever;  // the time in the entry
   };
 
   OfUser& find_or_make(uid_t user);

@@ -19,9 +19,9 @@
 
 namespace verbena::agent {
 
-// Does one piece of the agent's work: of a user, a timer or a packet. If the memory for it runs out
-// (std::bad_alloc), the rest of the piece is not done, and the agent goes on with other work. Returns false
-// then.
+// Calls `work`, which does one piece of the agent's work. Returns true if `work` returns. If it throws
+// std::bad_alloc, logs a warning and returns false, so that the agent goes on with other work. The rest of
+// the piece is then not done.
 template <class Work>
 bool survive_lack_of_memory(const Work& work) {
   try {
@@ -31,7 +31,7 @@ bool survive_lack_of_memory(const Work& work) {
   }
   try {
     log_warning("out of memory: a piece of work is left undone");
-  } catch (const std::bad_alloc&) {  // nor for the log
+  } catch (const std::bad_alloc&) {  // no memory for the log either
   }
   return false;
 }
@@ -53,33 +53,36 @@ class ActingFor {
   const std::optional<uid_t> before_;
 };
 
-// Finds users whose work takes long, and has them pause. Users can make the agent's short system calls long:
-// a message wakes all watches of the receiver's end within the sender's call, and the receiver may have any
-// number of them (epoll(7), fcntl(2) with F_SETOWN). With 150,000 a message takes 50 ms. Nothing but the time
-// that a call takes shows that. A user may end sessions and begin others, so the pauses are the user's.
+// Finds users whose work takes long, and makes them pause. Users can slow down the agent's short system
+// calls. For example, sending a message wakes every watcher of the receiving socket within the agent's call.
+// The receiver may have any number of watchers (epoll(7), fcntl(2) with F_SETOWN): with 150,000, one message
+// takes 50 ms. Only the measured time of a call shows this. A pause is for the user, not for a session,
+// because the user may end sessions and begin others.
 //
-// Each user has a budget of time. The caller takes from it what a piece of work or a message takes longer
-// than usual. The user pauses while the budget is overdrawn. Many short calls count like a long one.
+// Each user has a budget of time. note() takes from the budget the time by which a piece of work or a message
+// took longer than usual. The user pauses while the budget is overdrawn. Many short excesses count like a
+// long one.
 //
-// Work may also take long because another thread had the processor. So after the first work that took long,
-// the caller measures the user's work by processor time. Reading that clock is a system call, which other
-// users' work does without.
+// Work may also take long because another thread had the processor. So after a user's first slow work, the
+// caller measures the user's work by processor time. Reading that clock is a system call, so it is not read
+// for other users.
 //
 // Has no clock: the caller measures. For one thread.
 class SlowUsers {
  public:
-  // The budget fills by a hundredth of the time. So a user's slow work takes at most a hundredth of the time:
-  // the user pauses for this many times the work's duration.
+  // The budget refills by 1 ms in this many ms. So a user's slow work takes at most a hundredth of the time.
+  // Once the budget is spent, the user pauses for this many times the work's excess time.
   static constexpr int kPause = 100;
-  // Size of the budget. Interrupts, which others cause, count as the work that they interrupt, and take 2 ms
-  // at a time.
+  // Size of the budget. It is large enough for interrupts, which are not the user's fault: they count as the
+  // work that they interrupt, and take 2 ms at a time.
   static constexpr Duration kBudget = std::chrono::milliseconds(10);
 
-  // Returns whether the user's work must be measured by processor time: it took long not long ago, by any
-  // clock.
+  // Returns whether the user's work must be measured by processor time: some of the user's work was slow
+  // recently, by elapsed or by processor time.
   bool is_suspect(uid_t user, TimePoint now) { return find(user, now) != nullptr; }
-  // Takes the time by which work was too long from the user's budget, if it is processor time. Root and the
-  // agent's own user have no budget. Returns whether the user pauses now.
+  // Records that the user's work took `excess` longer than usual. Takes `excess` from the user's budget if it
+  // is processor time (`by_processor`); else only makes the user suspect. Ignores root and the agent's own
+  // user, which have no budget. Returns whether the user pauses now.
   bool note(uid_t user, Duration excess, bool by_processor, TimePoint now);
   // Returns the end of the user's pause, or `now` if the user has none.
   TimePoint paused_until(uid_t user, TimePoint now);
@@ -109,48 +112,48 @@ class UserTurns {
 
   // Time that a user's work may take per turn.
   static constexpr Duration kQuantum = std::chrono::microseconds(200);
-  // The longest piece of the agent's work takes 2 ms, unless a user makes it longer. The time of a piece
-  // beyond this is taken from its user's budget (SlowUsers).
+  // A piece of work that takes longer than this is slow. The time beyond this limit is taken from the user's
+  // budget (SlowUsers). Without a user's interference, the longest piece takes 2 ms.
   static constexpr Duration kSlow = std::chrono::milliseconds(10);
-  // The same for a message. One takes some microseconds.
+  // The same limit for sending or receiving one message. Usually that takes some microseconds.
   static constexpr Duration kSlowMessage = std::chrono::microseconds(50);
 
-  // `processor`: returns the processor time that this thread has used. `slow`: kSlow for these pieces.
+  // `processor` returns the processor time that this thread has used. `slow` replaces kSlow.
   explicit UserTurns(Clock clock = MonotonicClock::now, Clock processor = ProcessorClock::now,
                      Duration slow = kSlow)
       : clock_(std::move(clock)), processor_(std::move(processor)), slow_(slow) {}
 
   // Queues the piece after the user's earlier ones. If this throws std::bad_alloc, nothing has changed.
   void add(uid_t user, Piece piece);
-  // Runs at least one piece, if there is any, and stops when none is left or `most` has passed. Pieces may
-  // add others.
+  // Runs at least one piece, if there is any. Stops when no piece is left or the time `most` has passed.
+  // Pieces may add other pieces.
   void run(Duration most);
   using Call = std::function<void()>;
   // Makes a short call for the user, in the user's turns or outside of them. Its time counts as the user's,
-  // also where it is part of another user's piece. Its time beyond `slow` is taken from the user's budget.
-  // So a loop that makes many calls needs no limit of its own.
+  // even if another user's piece makes the call. Its time beyond `slow` is taken from the user's budget
+  // (SlowUsers). So a loop that makes many calls needs no limit of its own.
   void call_for(uid_t user, const Call& call, Duration slow) { call_for(user, call, slow, clock_()); }
-  // The same, but returns false without the call while the user pauses.
+  // Like call_for(), but returns false without making the call while the user pauses.
   bool try_for(uid_t user, const Call& call, Duration slow);
-  // The same for a call that takes as long as a piece.
+  // Like the method above, for a call that may take as long as a piece of work: `slow` is the constructor's.
   bool try_for(uid_t user, const Call& call) { return try_for(user, call, slow_); }
-  // Makes a call within a piece, or within call_for(). Its time counts as the user's, but begins no pause:
-  // others can make it long.
+  // Makes a call within a piece, or within call_for(). Its time counts as the user's, but is not taken from
+  // the user's budget, because other users can make the call long.
   void without_blame(const Call& call);
 
   // Returns whether no piece can run now.
   bool empty() const { return pieces_ == 0; }
-  // Returns when the first pause ends for which pieces wait; kNever if there is none.
+  // Returns the earliest end of a pause of a user with queued pieces, or kNever if there is none.
   TimePoint pause_end() const;
   bool is_paused(uid_t user) const { return paused_.contains(user); }
-  // Returns whether work of the user was slow not long ago (SlowUsers).
+  // Returns whether work of the user was slow recently (SlowUsers).
   bool is_suspect(uid_t user) { return !slow_users_.empty() && slow_users_.is_suspect(user, clock_()); }
   bool has(uid_t user) const;
 
  private:
   struct User {
     std::list<Piece> pieces;
-    Duration credit{};  // time left in this turn; below zero, it is taken off the next turns
+    Duration credit{};  // time left in this turn; a negative value reduces the next turns
   };
 
   struct Paused {
@@ -165,7 +168,7 @@ class UserTurns {
   };
 
   Begun begin(uid_t user, TimePoint now);
-  // Notes the end of the user's work. Returns the time that is taken from the budget: all beyond `slow`.
+  // Records the end of the user's work. Returns the time that is taken from the budget: all beyond `slow`.
   Duration end(uid_t user, const Begun& begun, TimePoint now, Duration slow);
   void call_for(uid_t user, const Call& call, Duration slow, TimePoint now);
   void take_credit(uid_t user, Duration time);
@@ -184,9 +187,9 @@ class UserTurns {
   SlowUsers slow_users_;
   std::map<uid_t, Paused> paused_;
   std::optional<uid_t> running_;  // the user whose piece runs
-  Duration elsewhere_{};          // time of the piece that runs, in calls for other users
+  Duration elsewhere_{};          // time that the running piece spent in calls for other users
   Duration blameless_{};          // time of the piece or call that runs, in without_blame() or noted already
-  // Lists, because a move from one to another takes no memory.
+  // Lists hold the turns' order, because moving an entry between lists takes no memory.
   std::map<uid_t, User> users_;  // users in `new_` or `old_`
   std::list<uid_t> new_;         // users that had no work until now
   std::list<uid_t> old_;         // users after their first turn

@@ -12,8 +12,8 @@ namespace verbena {
 // descriptor, calls ring(). Wake-ups are not counted and may be spurious: the woken thread must look for all
 // possible work.
 //
-// Implemented as a pair of datagram sockets. An eventfd wakes faster, but any process that has it can fill it
-// and clear O_NONBLOCK, and the writer then blocks. With a socket each call chooses not to block
+// Implemented as a pair of datagram sockets. An eventfd wakes faster. But any process that has the eventfd
+// can fill it and clear O_NONBLOCK, and then ring() would block. With a socket each call chooses not to block
 // (MSG_DONTWAIT).
 //
 // Thread-safe. Only await() blocks, whatever another process does with its end.
@@ -24,7 +24,8 @@ class Bell {
   // Whether `fd` is a ringing end, that is, a named AF_UNIX datagram socket. Does not block on any kind of
   // file.
   static bool is_ringing_end(int fd);
-  // Wraps the ringing end that another process made and sent here. Errors: EINVAL if it is no ringing end.
+  // Wraps a ringing end that another process made and sent here. The result can ring() but not await(): fd()
+  // is -1. Errors: EINVAL if `ringing_end` is no ringing end.
   static Result<Bell> of_other(UniqueFd ringing_end);
 
   Bell(Bell&&) = default;

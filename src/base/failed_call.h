@@ -12,9 +12,9 @@ namespace verbena {
 // Error log (VERBENA_LOG=error): one sentence for each failed call of a C ABI, with the function that the
 // program called, the errno value and the reason. The code that detects the failure passes the reason to
 // because(). The wrapper of the call (c_abi.h) writes the sentence. Calls that our code makes inside a
-// program's call write nothing. The reason of such an inner call becomes the reason of the program's call if
-// both fail with the same errno value. All state is per thread. Without VERBENA_LOG each of these functions
-// costs one load.
+// program's call write nothing. The reason of an inner call becomes the reason of the program's call if both
+// fail with the same errno value. All state is per thread. Without VERBENA_LOG each of these functions costs
+// one load.
 
 // The state of the calling thread's C ABI calls. Trivially destructible, because a thread may still call
 // while its thread-local objects are destroyed.
@@ -40,8 +40,8 @@ template <class... Args>
   return code;
 }
 
-// Records the object of a failed call, such as a queue pair with its device and port. It is printed before
-// the reason. Returns `code`.
+// Records the object of a failed call, such as a queue pair with its device and port. The log shows the
+// object before the reason. Returns `code`.
 template <class... Args>
 [[gnu::cold]] int concerning(int code, fmt::format_string<Args...> words, const Args&... arguments) noexcept {
   if (log_level() >= LogLevel::kError) keep_subject(code, words, fmt::make_format_args(arguments...));

@@ -16,29 +16,29 @@
 
 namespace verbena {
 
-// The maximum number of descriptors that wait to be closed.
+// The maximum number of descriptors that wait in one ForeignPile.
 inline constexpr size_t kMaxDiscarded = 1024;
 
-// Makes the descriptors of a user wait if handling others of that user takes long. A user can make any close
-// take long, by watches on a socket's other end (epoll(7)), and so use up a program's processor time.
-// Remembers 32 users.
+// Computes pauses between the descriptors of a user. A user can make any close take long, by epoll(7) watches
+// on a socket's other end, and so use up a program's processor time. After a long close, the other
+// descriptors of that user wait. Remembers the 32 users whose pauses end last.
 //
 // One thread at a time. Pure: no clock, no system calls.
 class UserPauses {
  public:
-  // Time that begins no pause. Interrupts take less.
+  // The longest processor time of one descriptor that causes no pause. Interrupts alone take less.
   static constexpr Duration kNormal = std::chrono::milliseconds(1);
   // A pause takes this many times as long as the handling before it.
   static constexpr int kFactor = 10;
 
-  // Notes that handling a descriptor of the user took this processor time, until `now`.
+  // Records that handling a descriptor of the user took `taken` of processor time and ended at `now`.
   void note(uid_t user, Duration taken, TimePoint now) {
     if (taken <= kNormal) return;
     const auto known = std::ranges::find(pauses_, user, &Pause::user);
     Pause& pause = known != pauses_.end() ? *known : *std::ranges::min_element(pauses_, {}, &Pause::until);
     pause = {user, now + taken * kFactor};
   }
-  // Returns the time from which on descriptors of the user may be handled.
+  // Returns the time from which on descriptors of the user may be handled; TimePoint::min() without a pause.
   TimePoint until(uid_t user) const {
     const auto known = std::ranges::find(pauses_, user, &Pause::user);
     return known != pauses_.end() ? known->until : TimePoint::min();
@@ -52,16 +52,18 @@ class UserPauses {
   std::array<Pause, 32> pauses_{};
 };
 
-// The identity of a file that another process has sent. Its calls block for no kind of file, unlike those of
-// OwnFd. And the sender, who has the open file, too, cannot change it.
+// The identity of an open file that another process has sent, to detect that a descriptor's number was
+// reused. Unlike with OwnFd, no call here blocks for any kind of file, and the sender cannot change the
+// identity.
 class ForeignFile {
  public:
   ForeignFile() = default;
   explicit ForeignFile(int fd);
   friend bool operator==(const ForeignFile&, const ForeignFile&) = default;
 
-  // Returns whether close() does not block while there is another descriptor of the open file. Each close()
-  // of a regular file may ask the file system. `fd`: a descriptor of the file
+  // Whether close() of one of several descriptors of the open file returns at once. True for sockets, pipes,
+  // character devices, anonymous files and memfds. False for other files: each close() may ask the file
+  // system. `fd`: a descriptor of the file
   bool has_quick_close(int fd) const;
 
  private:
@@ -72,24 +74,26 @@ class ForeignFile {
   std::array<uint64_t, 2> identity_{};
 };
 
-// Descriptors that a thread of their own handles. No locks and no allocation, so that a pile is consistent at
-// any moment of a fork() or an exit.
+// Handles descriptors on a background thread, for example closes them. Uses no locks and no allocation, so
+// that a pile is consistent at any moment of a fork() or an exit.
 //
-// They may wait for as long as another process wishes, and meanwhile the program may close all descriptors
-// and open files of its own, which get the lowest free numbers. So the pile moves descriptors up, and handles
-// only those whose numbers still refer to the same file.
+// A descriptor may wait for as long as another process wishes. Meanwhile the program may close all
+// descriptors and open files of its own, which get the lowest free numbers. So the pile moves a descriptor to
+// a high number, if closing the old number is quick (ForeignFile::has_quick_close()). The pile ignores a
+// descriptor whose number has come to refer to another file.
 //
-// Thread-safe, but for forget().
+// Thread-safe, except forget().
 class ForeignPile {
  public:
-  // Does a piece of the work on a descriptor. Returns the descriptor if another piece is left, else an empty
-  // one. Called on the pile's thread.
+  // Does a part of the work on a descriptor, on the pile's thread. Returns the descriptor if work is left,
+  // else an empty UniqueFd.
   using Piece = UniqueFd (*)(UniqueFd fd, uid_t user);
 
   // `thread`: the thread's name, at most 15 characters
   constexpr ForeignPile(const char* thread, Piece piece) : thread_(thread), piece_(piece) {}
 
-  // Passes a descriptor of the user to the thread.
+  // Passes a descriptor to the thread, and starts the thread if none runs. Never blocks. If kMaxDiscarded
+  // descriptors wait, logs a warning and leaves this one open. `user`: the user that the descriptor came from
   void add(UniqueFd fd, uid_t user);
   // Returns the number of descriptors that wait.
   size_t size() const;

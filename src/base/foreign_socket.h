@@ -31,12 +31,13 @@ inline constexpr uid_t kUnknownUser = static_cast<uid_t>(-1);
 void discard(UniqueFd fd, uid_t user = kUnknownUser);
 
 // Shuts a socket down on a background thread and closes it, or passes it to discard() if its close() may
-// block. shutdown(2), and the removal of messages, wake all watches of the peer's end, so they take as long
-// as the peer likes (epoll(7)). So messages are removed in pieces, with pauses as for discard(). Thread-safe.
+// block. shutdown(2) and the removal of messages wake all epoll(7) watches of the peer's end, so these calls
+// take as long as the peer likes. The thread therefore removes few messages at a time, with pauses as for
+// discard(). Thread-safe.
 void discard_socket(UniqueFd socket, uid_t user = kUnknownUser);
 
-// Return the number of descriptors that wait to be closed, of all users or of one, without those that are
-// being closed. Waiting descriptors still count against RLIMIT_NOFILE. Thread-safe.
+// Return the number of descriptors that wait to be closed, for all users or for one. Descriptors that are
+// being closed do not count. Waiting descriptors still count against RLIMIT_NOFILE. Thread-safe.
 size_t discarding();
 size_t discarding(uid_t user);
 
@@ -70,9 +71,9 @@ class ForeignFd {
 
 // A message in a socket's receive queue, as ForeignSocket::look() sees it.
 struct ForeignMessage {
-  size_t bytes = 0;        // 0 if the peer has closed its end
+  size_t bytes = 0;        // 0 if the peer has closed its end, and for an empty message
   bool is_longer = false;  // the message exceeds the buffer
-  // More descriptors come with the message than there was room for, or than this process may open.
+  // More descriptors come with the message than Room allowed, or than this process may open.
   bool has_more_files = false;
   ForeignFd file;
   std::optional<ucred> sender;
@@ -84,8 +85,8 @@ struct ForeignMessage {
 // block (ForeignFd).
 //
 // So this class peeks at messages (MSG_PEEK): their descriptors remain open in the queue. The caller removes
-// a message only if it has no descriptors or holds copies of all of them. On any other message it closes the
-// socket, which goes to discard() with its contents.
+// a message only if it has no descriptors or holds copies of all of them. On any other message the caller
+// closes the socket, which goes to discard() with all queued messages.
 //
 // One thread at a time. Never blocks.
 class ForeignSocket {
@@ -94,7 +95,7 @@ class ForeignSocket {
   struct Room {
     bool sender = false;        // credentials; needs SO_PASSCRED on the socket
     bool file = false;          // one descriptor
-    uid_t user = kUnknownUser;  // of the peer: what it sends is discarded in its name
+    uid_t user = kUnknownUser;  // the peer's: for discard() of descriptors that the peer sends
   };
 
   ForeignSocket() = default;
@@ -127,12 +128,13 @@ class ForeignSocket {
   void hang_up_later(uid_t user = kUnknownUser);
   // Returns the socket as it is, for the caller to shut down and close on a thread that may wait.
   UniqueFd take() { return socket_.settle() ? socket_.take() : UniqueFd(); }
-  // Shuts the connection down and removes up to `most` messages without descriptors. Returns false if more
-  // may be left: a peer's buffer has room for thousands where net.core.wmem_max is large. Then part() would
-  // not remove all of them either.
+  // Shuts the connection down and removes up to `most` messages, until one with descriptors is the next.
+  // Returns false if more messages without descriptors may be left. Call it again then: part() alone removes
+  // at most 1024, and a peer's buffer holds thousands where net.core.wmem_max is large.
   bool clear_some(size_t most);
-  // Like hang_up(), but returns the socket for the caller to close if its close() may block, because messages
-  // with descriptors are queued. Otherwise closes the socket and returns an empty descriptor.
+  // Like hang_up(), but returns the socket for the caller to close if its close() may block. This is so if
+  // messages with descriptors, or more than 1024 messages, are queued. Otherwise closes the socket and
+  // returns an empty UniqueFd.
   UniqueFd part();
   // For a child after fork(): closes the child's copy only; the parent's connection stays open.
   void abandon() { socket_.reset(); }

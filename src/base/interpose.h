@@ -10,8 +10,8 @@
 namespace verbena {
 
 // The next definition of an interposed function (dlsym(RTLD_NEXT)): the C library's, or another preloaded
-// library's. find() looks it up at first use, which may be before any of our constructors ran. Returns
-// nullptr if there is none.
+// library's. find() looks the definition up at first use, which may be before any of our constructors ran.
+// find() returns nullptr if there is no definition.
 template <class Function>
 class NextDefinition {
  public:
@@ -65,7 +65,8 @@ class Next<Result(Arguments..., ...)> : public NextDefinition<Result(Arguments..
   }
 };
 
-// Defines the C library's function of that name, and next_NAME, which calls the next definition:
+// Begins the definition of a function that replaces the C library's function NAME. Also defines next_NAME,
+// which calls the next definition. Without one, next_NAME sets errno to ENOSYS and returns -1 or nullptr.
 //   INTERPOSE(int, chdir, (const char* path)) { ... return next_chdir(path); }
 // The C++ name of the definition is shown_NAME, so that attributes in the C header do not apply to it. The
 // attribute that matters is nonnull: programs do pass null.

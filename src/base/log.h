@@ -12,8 +12,9 @@ namespace verbena {
 // standard error, one line per message and one write(2) per line. Any thread may log.
 enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
-// Returns the level up to which messages are logged. The first call reads it from VERBENA_LOG, which is
-// ignored in set-user-ID programs; our own programs may set another level.
+// Returns the level up to which messages are logged. The first call reads the level from the variable
+// VERBENA_LOG. An unknown word means kWarning; set-user-ID programs ignore the variable. Our own programs may
+// set another level.
 LogLevel log_level();
 void set_log_level(LogLevel level);
 

@@ -16,11 +16,11 @@ namespace verbena {
 
 // One memory mapping of a process: a line of /proc/PID/maps.
 struct MapLine {
-  uint64_t begin = 0;
-  uint64_t end = 0;
+  uint64_t begin = 0;  // address of the first byte
+  uint64_t end = 0;    // address after the last byte
   int protection = PROT_NONE;
-  bool shared = false;
-  uint64_t offset = 0;
+  bool shared = false;  // MAP_SHARED
+  uint64_t offset = 0;  // of `begin` in the file, in bytes
   dev_t device = 0;
   ino_t inode = 0;
   std::string_view path;  // points into the parsed text

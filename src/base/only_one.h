@@ -32,7 +32,7 @@ class OnlyOne {
   // Returns the object, or nullptr if none has been made yet.
   T* made() const { return made_.load(std::memory_order_acquire); }
   // For a child after fork(): returns and forgets the object inherited from the parent, so that the next
-  // get() makes a new one. Does not destroy it.
+  // get() makes a new one. Does not destroy the inherited object.
   T* forget() { return made_.exchange(nullptr, std::memory_order_acq_rel); }
   // Like forget(), but only if the object is still `parents`: another thread of the child may have replaced
   // it already.

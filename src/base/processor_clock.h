@@ -20,11 +20,11 @@ struct ProcessorClock {
   }
 };
 
-// Returns how long the calling thread has waited for a processor so far. The monotonic clock without that
-// time measures a call that waits for another process, for example for a page that the other one holds: the
-// processor clock does not see that, and on a busy machine the monotonic clock sees more. Returns nullopt if
-// the kernel does not say (`/proc/thread-self/schedstat`; 0 without CONFIG_SCHEDSTATS). Takes three system
-// calls; no cancellation point.
+// Returns how long the calling thread has been ready to run but has waited for a processor so far. Monotonic
+// time minus this time measures a call that waits for another process, for example for a page that the
+// process holds. The processor clock stands still in such a call, and on a busy machine the monotonic clock
+// counts too much. Returns nullopt if the kernel does not report the time: /proc/thread-self/schedstat cannot
+// be read, or has 0 (without CONFIG_SCHEDSTATS). Takes three system calls; no cancellation point.
 std::optional<Duration> wait_for_processor();
 
 }  // namespace verbena

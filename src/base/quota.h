@@ -12,11 +12,13 @@ namespace verbena {
 
 // Shares a fixed number of items (slots, connections, descriptors) among users.
 //
-// Root and the agent's own user may take all items but those kept for strangers. A reserve is set aside for
-// those two, and the other users share the rest. There is no fixed share per user. A user may take another
-// item if the user then has at most twice the number of items still free. So a single user gets at most two
-// thirds; two users get two fifths each, and a fifth stays free. A user without items may take as many as are
-// free in one call.
+// Root and the agent's own user are trusted; all other users are called strangers. Trusted users may take all
+// items except Size::kept_for_strangers. A reserve is for trusted users alone, and strangers share the rest.
+//
+// A stranger has no fixed share. A stranger may take more items if it then has at most twice the number that
+// is still free for strangers. So a single stranger gets at most two thirds of the rest. Two get two fifths
+// each, and a fifth stays free. Exception: a stranger without items may take all that are free for strangers
+// in one call.
 //
 // One thread at a time. Pure: no clock, no system calls.
 class Quota {
@@ -26,8 +28,9 @@ class Quota {
     static constexpr Size of(size_t all) { return {.all = all, .reserve = all / 8}; }
 
     size_t all;
-    size_t reserve;  // items set aside for root and the agent's own user
-    // Items set aside for the other users, where strangers can make a service of root's take items.
+    size_t reserve;  // items that only trusted users may take
+    // Items that trusted users must leave. Used where a stranger can make a service that runs as root take
+    // items.
     size_t kept_for_strangers = 0;
   };
   Quota(Size size, uid_t own) : size_(size), own_(own) {}
@@ -36,8 +39,8 @@ class Quota {
 
   // Whether `user` may take `more` items now.
   bool allows(uid_t user, size_t more = 1) const;
-  // Counts items as the user's. Does not check allows(): exceeding the limit is no error, since some items
-  // exist regardless.
+  // Counts items as the user's. Does not check allows(): the count may exceed the limit, for items that exist
+  // already.
   void take(uid_t user, size_t count = 1);
   // Returns items of the user. REQUIRES: the user has at least `count`
   void give_back(uid_t user, size_t count = 1);
@@ -66,10 +69,12 @@ class Quota {
   size_t strangers_ = 0;
 };
 
-// Items of a quota that count until the last copy of this is destroyed, on the thread of the quota.
+// Items that a user has taken from a quota. They count until the last copy of this pointer is destroyed.
+// REQUIRES: the last copy is destroyed on the thread that uses the quota
 using QuotaShare = std::shared_ptr<void>;
 
-// Counts items as the user's for as long as the result exists, or until the quota is destroyed.
+// Counts items as the user's until the last copy of the result is destroyed. The result may outlive the
+// quota. Does not check allows().
 QuotaShare take_share(const std::shared_ptr<Quota>& quota, uid_t user, size_t count = 1);
 
 }  // namespace verbena

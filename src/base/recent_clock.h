@@ -17,7 +17,8 @@ namespace verbena {
 // less than a millisecond. Pure: never reads a clock. A component of RecentClock.
 class TickClock {
  public:
-  // The number of ticks for which a reading is used: under a millisecond above 1.05 GHz.
+  // The number of ticks after which at() needs a new reading of the clock. It is under a millisecond if the
+  // counter runs faster than 1.05 GHz.
   static constexpr uint64_t kMoment = 1 << 20;
 
   // Returns the time at `ticks`. Returns nullopt if the caller must read the clock and call read().
@@ -67,7 +68,8 @@ class TickClock {
 // A monotonic clock for callers that read it many times a microsecond. now() returns its last value until the
 // TSC shows that 3,000 ticks have passed, a microsecond or two. Then it derives the time from the TSC
 // (TickClock), and only sometimes reads the system clock. So now() may lag by those 3,000 ticks and run ahead
-// by at most a microsecond. now() never goes backwards. One thread at a time.
+// by at most a microsecond. now() never goes backwards. On processors without a TSC (not x86-64), each call
+// reads the clock. One thread at a time.
 class RecentClock {
  public:
   using Clock = TimePoint (*)();

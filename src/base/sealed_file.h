@@ -8,8 +8,8 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-// Memory that processes share, as memfds whose descriptors they pass to each other. A file is mapped only if
-// its size is sealed: a peer that truncated it would kill this process by SIGBUS.
+// Memory that processes share: memfds, whose descriptors they pass to each other. A process maps a memfd only
+// if its size is sealed. Otherwise a peer could truncate the memfd, and SIGBUS would kill the process.
 namespace verbena {
 
 // Creates a memfd of `bytes` zeros that takes memory only where it is written. Its mode is 0600. So another
@@ -29,12 +29,14 @@ Result<void> seal_size(int file, int others = 0);
 // Like seal_size(), but also forbids all writes except through the mappings that exist now
 // (F_SEAL_FUTURE_WRITE). Kernels before 5.1 seal the size only.
 Result<void> seal_to_its_mappings(int file);
-// Returns whether that seal is there: nobody can write or punch holes except through older mappings. Blocks
-// for no kind of file.
+// Whether `file` is a memfd with F_SEAL_FUTURE_WRITE, as seal_to_its_mappings() sets it. Then nobody can
+// write to the memfd except through mappings that are older than the seal, nor punch holes. Blocks for no
+// kind of file.
 bool is_sealed_to_its_mappings(int file);
 
-// Create a memfd with these bytes and a sealed size, and read all bytes of such a memfd. read_memory_file()
-// fails with EPROTO if `file` is no memfd, its size is not sealed, or its size is not `to.size()`.
+// write_memory_file() creates a memfd that holds `bytes`, with a sealed size. read_memory_file() reads a
+// memfd as a whole. It fails with EPROTO if `file` is no memfd, its size is not sealed, or its size is not
+// `to.size()`. Other errors: those of the system calls.
 Result<UniqueFd> write_memory_file(const char* name, ConstBytes bytes);
 Result<void> read_memory_file(int file, Bytes to);
 
@@ -43,12 +45,12 @@ Result<void> read_memory_file(int file, Bytes to);
 std::optional<size_t> sealed_size(int file);
 bool has_sealed_size(int file, size_t bytes);
 
-// Pins the first page of a memfd as long as the returned descriptor is open: a pipe that refers to it. Any
-// process that can read a memfd can have the kernel gather its pages into a large one (MADV_COLLAPSE).
-// Meanwhile each access waits, for seconds if the file is mapped a million times. The kernel looks for pinned
-// pages before it locks any, and gives up if there is one. REQUIRES: the page is there, not a hole. Errors:
-// EPROTO if the file can be read with O_DIRECT: nothing would be pinned. EMFILE, ENFILE, and those of
-// splice(2).
+// Pins the first page of a memfd. Returns a pipe that refers to the page, which stays pinned until the pipe
+// is closed. The pin protects against MADV_COLLAPSE: any process that can read a memfd can make the kernel
+// merge its pages into a large one. Meanwhile each access waits, for seconds if the file is mapped a million
+// times. The kernel looks for pinned pages before it locks any, and gives up if it finds one. REQUIRES: the
+// first page is no hole. Errors: EPROTO if the file accepts O_DIRECT, since then nothing would be pinned;
+// EMFILE, ENFILE, and those of splice(2).
 Result<UniqueFd> pin_first_page(int file);
 
 }  // namespace verbena

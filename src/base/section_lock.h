@@ -10,16 +10,17 @@
 
 namespace verbena {
 
-// A lock for critical sections of some microseconds. Hundreds of threads may want it, and some can do without
-// it. Meets BasicLockable and Lockable.
+// A lock for critical sections of some microseconds, which hundreds of threads may want at once. Meets
+// BasicLockable and Lockable.
 //
 // Threads that can leave their work to the holder call try_lock() and never wait. Threads that need the lock
 // spin for a moment and then sleep, which leaves the processors to the holder and the threads that it serves.
 // Each unlock wakes at most one sleeper. A sleeper that found the lock taken after three wake-ups claims it:
 // try_lock() then fails for all others, and the sleeper gets the lock next.
 //
-// Sections are counted. So a thread that has made an object unreachable can wait, without taking the lock,
-// until no section that may still use the object is open: await_section().
+// A section lasts from a lock to its unlock, and the lock counts sections. So a thread that has made an
+// object unreachable can wait, without taking the lock, until no section that may still use the object is
+// open: await_section().
 class alignas(kCacheLine) SectionLock {
  public:
   SectionLock() = default;
@@ -46,9 +47,10 @@ class alignas(kCacheLine) SectionLock {
   bool try_lock_for(Duration patience);
 
   // Unlocks, for a holder that does the work which other threads left because the lock was taken. Those
-  // threads publish work and then fail to lock; the holder unlocks and then looks for work. One side must see
-  // the other, so neither pair may be reordered, not even by a store buffer. The work must be published and
-  // looked for with sequentially consistent operations too.
+  // threads publish work and then fail to lock; the holder unlocks and then looks for work. Either the
+  // threads see the lock free, or the holder sees the work. So neither pair of operations may be reordered,
+  // not even by a store buffer. The work must be published and looked for with sequentially consistent
+  // operations too.
   void unlock_and_look() {
     const uint64_t before = state_.fetch_add(kSection - kHeld, std::memory_order_seq_cst);
     if (waiting_.load(std::memory_order_seq_cst) != 0) wake_one((before & kClaimed) != 0);
@@ -58,9 +60,9 @@ class alignas(kCacheLine) SectionLock {
   // Frees the lock in a child after fork(), which lacks the threads that held it or waited for it.
   void free_in_child();
 
-  // Returns when the section that is open now, if any, has ended; later ones may have begun. Data written
-  // with sequential consistency before the call is visible to all later sections. Any thread. REQUIRES: the
-  // caller does not hold the lock
+  // Waits until the section that is open at the call, if any, has ended. Later sections may have begun by
+  // then. They see all data that was written with sequential consistency before the call. Spins and yields.
+  // Any thread. REQUIRES: the caller does not hold the lock
   void await_section() const;
 
   // Returns the number of threads that sleep for the lock, or are about to. For tests.

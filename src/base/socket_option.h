@@ -73,7 +73,7 @@ inline void pass_descriptors(int socket, bool on) {
   set_option(socket, SOL_SOCKET, kPassRights, int{on});
 }
 
-// Whether this end of a Unix socket cannot be sent descriptors.
+// Whether sending descriptors to this end of a Unix socket fails. Returns false before Linux 6.16.
 inline bool refuses_descriptors(int socket) {
   return get_option<int>(socket, SOL_SOCKET, kPassRights) == 0;
 }
@@ -86,9 +86,9 @@ inline bool has_name(int unix_socket) {
 }
 
 // Binds a nameless Unix socket to a random abstract name, which nobody can take first. Returns false on
-// error, with errno; EINVAL if the socket has a name. A nameless socket with SO_PASSCRED gets a name of five
-// digits in send(2), as from a bind(2) without one. The kernel then searches for a free one, past all that
-// any user has taken. That may last for seconds.
+// error, with errno; EINVAL if the socket has a name. Without a name, a socket with SO_PASSCRED gets one from
+// the kernel in send(2), of five digits. The kernel then searches for a free name, past all names that any
+// user has taken. This search may take seconds.
 inline bool bind_to_random_name(int socket) {
   std::array<uint64_t, 2> number;
   // Not the C library's function, which is a cancellation point: the caller may hold locks.

@@ -38,9 +38,10 @@ class SpinLock {
   }
   void unlock() { held_.store(false, std::memory_order_release); }
   // Unlocks, for a holder that does the work which other threads left because the lock was taken. Those
-  // threads publish work and then fail to lock; the holder unlocks and then looks for work. One side must see
-  // the other, so neither pair may be reordered, not even by a store buffer. The work must be published and
-  // looked for with sequentially consistent operations too.
+  // threads publish work and then fail to lock; the holder unlocks and then looks for work. Either the
+  // threads see the lock free, or the holder sees the work. So neither pair of operations may be reordered,
+  // not even by a store buffer. The work must be published and looked for with sequentially consistent
+  // operations too.
   void unlock_and_look() { held_.store(false, std::memory_order_seq_cst); }
 
  private:

@@ -23,7 +23,8 @@ namespace verbena {
 template <class StreamDescriptor>
 class asio_driver {
  public:
-  // REQUIRES: one thread runs the executor's handlers; the loop outlives the driver
+  // Throws std::system_error if there is no further descriptor. REQUIRES: one thread runs the executor's
+  // handlers; the loop outlives the driver
   template <class Executor>
   asio_driver(const Executor& executor, loop& io) : state_(std::make_shared<state>(executor, io)) {
     state::go_on(state_);
@@ -32,25 +33,26 @@ class asio_driver {
   asio_driver& operator=(const asio_driver&) = delete;
   ~asio_driver() { stop(); }
 
-  // Ends the driver's work, so that run() may return. Coroutines stay where they are suspended.
+  // Ends the driver's work, so that io_context::run() may return. Coroutines stay where they are suspended.
   void stop() {
     state_->io = nullptr;
     state_->ready.close();
   }
 
  private:
-  // Handlers share it with the driver, and may run after the driver's end.
+  // The state that the driver shares with its handlers in asio, which may run after the driver's end.
   struct state {
     template <class Executor>
     state(const Executor& executor, loop& which) : io(&which), ready(executor, copy_of(which.fd())) {}
-    // The descriptor closes its own copy.
+    // Returns a copy of a descriptor, because asio's StreamDescriptor closes the descriptor that it has.
     static int copy_of(int fd) {
       const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
       detail::check(copy);
       return copy;
     }
 
-    // Runs the loop for some turns. Then lets asio's other handlers run, or sleeps if nothing is ready.
+    // Runs up to kTurns turns of the loop. Then lets asio's other handlers run. If nothing is ready, waits
+    // with asio until the loop's descriptor is readable.
     static void go_on(const std::shared_ptr<state>& self) {
       for (int turns = 0; self->io != nullptr && turns < kTurns; ++turns) {
         if (self->io->turn() || self->io == nullptr || !self->io->prepare()) continue;

@@ -21,7 +21,8 @@ namespace verbena {
 
 namespace detail {
 
-// Decides who continues when a part has ended.
+// A coroutine that waits for the ends of parts (join_part). part_ended() returns the coroutine that continues
+// after the end of a part.
 class join_point {
  public:
   virtual std::coroutine_handle<> part_ended() noexcept = 0;
@@ -30,7 +31,8 @@ class join_point {
   ~join_point() = default;
 };
 
-// A coroutine that runs a task for a join point. Its destruction destroys the task's coroutine, too.
+// A coroutine that runs a task for a join point. Its destruction ends the waiting, but does not destroy the
+// task. REQUIRES: the task lives as long
 class join_part {
  public:
   struct promise_type {
@@ -48,7 +50,7 @@ class join_part {
     std::suspend_always initial_suspend() const noexcept { return {}; }
     at_end final_suspend() const noexcept { return {}; }
     void return_void() const noexcept {}
-    void unhandled_exception() const noexcept { std::terminate(); }  // unreachable: the task keeps its own
+    void unhandled_exception() const noexcept { std::terminate(); }  // unreachable: the task catches all
   };
 
   join_part(join_part&& other) noexcept : coroutine_(std::exchange(other.coroutine_, nullptr)) {}
@@ -66,7 +68,7 @@ class join_part {
   std::coroutine_handle<promise_type> coroutine_;
 };
 
-// Waits for the task's end, and leaves its outcome in it.
+// Waits for the end of a task. The task keeps its result or its exception.
 template <class T>
 struct end_of {
   typename task<T>::awaiter inner;
@@ -97,7 +99,7 @@ class all_of final : public join_point {
 
  private:
   const Parts& parts_;
-  std::size_t left_;  // and one for the start itself, which awaits nobody
+  std::size_t left_;  // parts that have not ended, and one for await_suspend() until it ends
   std::coroutine_handle<> awaiting_;
 };
 
@@ -112,7 +114,8 @@ class end_or_time final : public join_point {
     part_.start(*this);
   }
   bool await_resume() const noexcept { return has_ended_; }
-  // The loop resumes the awaiting coroutine, because the deadline may have done so already.
+  // Lets the loop resume the awaiting coroutine, instead of returning it: the deadline may have woken it
+  // already.
   std::coroutine_handle<> part_ended() noexcept override {
     has_ended_ = true;
     deadline_.stop();
@@ -129,7 +132,8 @@ class end_or_time final : public join_point {
   bool has_ended_ = false;
 };
 
-// The result of a task that has ended, as a member of a tuple.
+// Returns the result of a task that has ended, as a member of a tuple: std::monostate for void. Throws the
+// exception of the task.
 template <class T>
 auto taken(const task<T>& work) {
   if constexpr (std::is_void_v<T>) {
@@ -150,7 +154,7 @@ task<std::tuple<decltype(detail::taken(std::declval<task<T>>()))...>> when_all(t
   co_await detail::all_of(parts);
   co_return std::tuple{detail::taken(work)...};
 }
-// Likewise for any number of tasks that have results of one type.
+// Does the same for any number of tasks that have results of one type.
 template <class T>
 task<std::vector<decltype(detail::taken(std::declval<task<T>>()))>> when_all(std::vector<task<T>> work) {
   std::vector<detail::join_part> parts;
@@ -163,9 +167,10 @@ task<std::vector<decltype(detail::taken(std::declval<task<T>>()))>> when_all(std
   co_return results;
 }
 
-// Runs the task for at most this time. Then destroys it where it is suspended, and throws exception with
-// ETIMEDOUT. Operations on its way are abandoned: connections stay open, and their buffers stay alive.
-// `tried`: a string literal, the beginning of the exception's sentence.
+// Runs the task for at most this time, and returns its result. After this time, destroys the task where it is
+// suspended, and throws exception with ETIMEDOUT. Operations that the task has under way are abandoned: their
+// connections stay open, and their buffers stay alive until the operations end. `tried`: a string literal,
+// the beginning of the exception's sentence.
 template <class T>
 task<T> within(loop& io, duration time, task<T> work, const char* tried = "wait for a task") {
   bool has_ended = false;

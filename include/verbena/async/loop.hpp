@@ -35,8 +35,10 @@ class event_source {
   virtual ~event_source() = default;
   // Does what is ready, and returns whether there was anything.
   virtual bool poll() = 0;
-  // Makes fd() readable when there is something to do. Returns false if there is already: poll() first.
+  // Prepares fd() to become readable at the next event. Returns false if an event has come already: call
+  // poll() before you wait.
   virtual bool arm() = 0;
+  // Returns the descriptor that the loop watches for reading.
   virtual int fd() const = 0;
 };
 
@@ -44,15 +46,16 @@ struct loop_options {
   // How long the loop polls after the last event before it sleeps. Polling costs a processor, and saves the
   // microseconds of a wake-up. duration::max(): the loop never sleeps. zero(): it always does.
   duration spin = std::chrono::microseconds(50);
-  // The time for timers. A simulation may have its own, and drives the loop by turn().
+  // The clock for timers. A simulation may have a clock of its own, and then drives the loop by turn().
   time_point (*now)() = clock::now;
 };
 
 // Runs the coroutines of one thread, and what they wait for: completions, connection events and timers. A
-// program has one loop for each thread that it wants to use; nothing moves between loops.
+// program has one loop for each thread that it wants to use. Objects of one loop cannot move to another.
 //
-// run() drives the loop alone. Another event loop (asio, libuv, poll(2)) can drive it instead: it watches
-// fd() for reading, calls turn() until that returns false, and prepare() before it waits again.
+// run() drives the loop alone. Another event loop (asio, libuv, poll(2)) can drive it instead. Then the other
+// loop calls turn() until turn() returns false, and prepare() after that. If prepare() returns true, it waits
+// until fd() is readable. Then it begins again.
 class loop {
  public:
   explicit loop(loop_options options = {}) : options_(options), epoll_(make_epoll()), alarm_(epoll_) {}
@@ -77,11 +80,11 @@ class loop {
   requires std::invocable<Start, loop&>
   auto run(Start start) { return run(start(*this)); }
 
-  // Starts a coroutine that belongs to the loop, which destroys it at its end or at the loop's own. Tells
-  // on_failure of an exception that leaves it.
+  // Starts a coroutine that the loop owns. The loop destroys it at its end, or when the loop itself is
+  // destroyed. If an exception leaves the coroutine, calls on_failure with it.
   void spawn(task<> work) { spawn(std::move(work), nullptr); }
   // Starts a coroutine from a function object, such as a lambda with captures. Keeps the object until the
-  // coroutine's end: the coroutine refers to it.
+  // coroutine's end, because the coroutine refers to it.
   template <class Start>
   requires std::invocable<Start&, loop&>
   void spawn(Start start) {
@@ -90,10 +93,12 @@ class loop {
   }
   // Number of coroutines that spawn() has started and that have not ended.
   std::size_t running() const { return spawned_.size(); }
-  // By default prints the reason to stderr, unless it is class disconnected: that is a normal end.
+  // The function that takes the exceptions of spawned coroutines. By default prints them to stderr, except
+  // those of class disconnected, which are a normal end.
   std::function<void(std::exception_ptr)> on_failure = print;
 
-  // Suspend the coroutine: for a time, and until the other coroutines that are ready have run.
+  // Suspend the coroutine that awaits them: sleep() for a time, yield() until the other coroutines that are
+  // ready have run.
   auto sleep(duration time) { return sleep_awaiter{*this, now() + time}; }
   auto yield() { return yield_awaiter{*this}; }
 
@@ -109,7 +114,8 @@ class loop {
     if (!ended_.empty()) forget_ended();
     return any;
   }
-  // Makes fd() readable for the next event. Returns false if there is one already: call turn() first.
+  // Prepares fd() to become readable at the next event. Returns false if an event has come already: call
+  // turn() first.
   bool prepare() {
     if (!ready_.empty()) return false;
     alarm_.set(timers_.next());
@@ -122,8 +128,8 @@ class loop {
 
   // ---- for awaitables
 
-  // Resumes the waiter's coroutine in this turn or the next. Only the loop's thread may call it, also between
-  // turns: then fd() becomes readable.
+  // Lets the loop resume the waiter's coroutine in this turn or the next. Only the loop's thread may call
+  // this function. Between turns, it makes fd() readable.
   void wake(detail::waiter& one) {
     ready_.push_back(one);
     if (std::exchange(is_prepared_, false)) alarm_.set(time_point{});
@@ -134,8 +140,9 @@ class loop {
   }
   detail::timers& timers() { return timers_; }
   time_point now() const { return options_.now(); }
-  // Returns the loop's object of this class, which the first call makes from the loop. Services keep what
-  // coroutines share, such as completion queues. They end with the loop, after its coroutines.
+  // Returns the loop's object of class Service. The first call makes the object, by Service(loop&). Services
+  // keep what coroutines share, such as completion queues. They are destroyed with the loop, after its
+  // coroutines.
   template <class Service>
   Service& service() {
     static constexpr char kKey = 0;  // its address stands for the class
@@ -143,8 +150,9 @@ class loop {
     if (!found) found = std::make_shared<Service>(*this);
     return *static_cast<Service*>(found.get());
   }
-  // Polls the source until remove(). Sources may call both while they are polled or armed. REQUIRES: the
-  // source lives that long
+  // add() makes the loop poll the source until remove(). Sources may call both functions while they are
+  // polled or armed. add() throws std::system_error if the descriptor of the source cannot be watched.
+  // REQUIRES: the source lives until remove()
   void add(event_source& source) {
     watch(epoll_, source.fd());
     sources_.push_back(&source);
@@ -169,7 +177,7 @@ class loop {
         : fd_(detail::checked(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC))) {
       watch(epoll, fd_.get());
     }
-    // Without a point in time it stays silent.
+    // Sets the point in time; nullopt: the descriptor does not become readable.
     void set(std::optional<time_point> when) {
       if (when == set_) return;
       set_ = when;
@@ -255,8 +263,9 @@ class loop {
     for (const place each : ended) spawned_.erase(each);
   }
 
-  // Visits all sources. A visit may add sources, which are visited as well, and remove any: a removed one
-  // leaves a null until the next walk, so that the others keep their places.
+  // Calls `visit` with each source. `visit` may add sources, which are visited, too. It may also remove
+  // sources. A removed source leaves a null pointer until the next call of this function, so that the other
+  // sources keep their places.
   template <class Visit>
   void for_each_source(Visit visit) {
     std::erase(sources_, nullptr);
@@ -265,14 +274,15 @@ class loop {
     }
   }
 
-  // Resumes those that were ready before the call. Those that become ready meanwhile wait for the next turn.
+  // Resumes the coroutines that were ready before the call, and returns whether there were any. Coroutines
+  // that become ready meanwhile wait for the next turn.
   bool run_ready() {
     now_.take(ready_);
     const bool any = !now_.empty();
     while (!now_.empty()) now_.front().resume();
     return any;
   }
-  // Polls until something has been done. Sleeps when nothing has happened for options_.spin.
+  // Runs turns until one has done something. Sleeps when nothing has happened for options_.spin.
   void wait() {
     const time_point begin = clock::now();
     while (!turn()) {
@@ -290,7 +300,7 @@ class loop {
   std::vector<event_source*> sources_;  // null: removed
   std::map<const void*, std::shared_ptr<void>> services_;
   std::list<spawned> spawned_;
-  std::vector<place> ended_;  // of spawned_
+  std::vector<place> ended_;  // entries of spawned_ whose coroutines have ended
   bool is_prepared_ = false;  // nothing has happened since prepare()
 };
 

@@ -50,13 +50,13 @@ class list {
   list_node ends_;
 };
 
-// A coroutine that waits for something, and its place in a list: of those that wait for the same, or of those
-// that the loop will resume. Lives in an awaiter. If the coroutine is destroyed meanwhile, so is the waiter,
-// and nobody resumes it.
+// A suspended coroutine as a node of a list. The list has the coroutines that wait for the same event, or
+// those that the loop will resume. The waiter lives in the awaiter, inside of the coroutine. If the coroutine
+// is destroyed while it waits, the waiter leaves its list, and nobody resumes the coroutine.
 class waiter : public list_node {
  public:
   void suspend(std::coroutine_handle<> coroutine) { coroutine_ = coroutine; }
-  // The coroutine is destroyed, or need not be resumed any more.
+  // Leaves the list, so that nobody resumes the coroutine: it is destroyed, or does not wait any more.
   void forget() {
     unlink();
     coroutine_ = {};

@@ -19,7 +19,7 @@ class task;
 namespace detail {
 
 // Resumes the coroutine that awaits the task, at the task's end. A task that ends before it is suspended for
-// the first time returns to its awaiter instead, so that a loop over such tasks does not fill the stack. (GCC
+// the first time returns to its awaiter instead. So a loop over such tasks does not fill the stack. (GCC
 // turns the resumption into a jump only when it optimises.)
 struct final_awaiter {
   bool await_ready() const noexcept { return false; }
@@ -47,7 +47,7 @@ class task_promise_base {
   }
 
  protected:
-  // std::monostate: not ended yet.
+  // Index 0: the task has not ended; 1: it has a result; 2: it has failed.
   std::variant<std::monostate, T, std::exception_ptr> outcome_;
 
  private:
@@ -82,11 +82,11 @@ class task_promise<void> : public task_promise_base<std::monostate> {
 
 }  // namespace detail
 
-// A coroutine that computes a T. It starts when it is awaited, and the awaiting coroutine continues with its
-// result or its exception. Belongs to one thread.
+// A coroutine that computes a T. It starts when it is awaited. At its end, the awaiting coroutine continues
+// with the result, or with the exception. A task belongs to one thread.
 //
 // Destroying a task that has not ended destroys its coroutine where it is suspended. Operations that are
-// under way then are abandoned, and their buffers stay alive until the adapter has let go of them.
+// under way then are abandoned. Their buffers stay alive until the adapter does not use them any more.
 template <class T>
 class [[nodiscard]] task {
  public:
@@ -104,7 +104,8 @@ class [[nodiscard]] task {
 
   // Whether the coroutine has ended.
   bool done() const { return coroutine_.done(); }
-  // For loops: the coroutine, and its result or its exception after its end.
+  // For loops. handle() returns the coroutine. take() returns the result of a task that has ended, or throws
+  // its exception.
   std::coroutine_handle<> handle() const { return coroutine_; }
   T take() const { return coroutine_.promise().take(); }
 

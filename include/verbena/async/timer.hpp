@@ -20,7 +20,7 @@ using time_point = clock::time_point;
 
 namespace detail {
 
-// A descriptor that is closed when it is destroyed.
+// Owns a file descriptor, and closes it when the object is destroyed. -1: none.
 class descriptor {
  public:
   descriptor() = default;
@@ -39,7 +39,8 @@ class descriptor {
   int fd_ = -1;
 };
 
-// Throw std::system_error if a system call has returned -1.
+// Throw std::system_error if a system call has returned -1. checked() returns the descriptor that the call
+// has made.
 inline void check(int returned) {
   if (returned < 0) throw std::system_error(errno, std::generic_category(), "prepare an event loop");
 }
@@ -50,15 +51,17 @@ inline descriptor checked(int fd) {
 
 class timers;
 
-// Calls a function at a point in time, unless it is destroyed or stopped before. Starting one allocates
-// nothing, apart from the heap's own growth, so each operation may have one.
+// Calls a function at a point in time, unless the timer is destroyed or stopped before. start() allocates
+// memory only when the loop has more timers than ever before, or for a function with large captures. So each
+// operation may have a timer.
 class timer {
  public:
   timer() = default;
   timer(const timer&) = delete;
   timer& operator=(const timer&) = delete;
   ~timer() { stop(); }
-  // REQUIRES: `all` lives as long as the timer runs
+  // Starts the timer, or starts it again. timers::run() calls `on_time`. REQUIRES: `all` lives as long as the
+  // timer runs
   inline void start(timers& all, time_point when, std::function<void()> on_time);
   inline void stop();
   bool is_running() const { return place_ != kNowhere; }
@@ -76,10 +79,11 @@ class timer {
 // The running timers of a loop: a binary heap, with the earliest first.
 class timers {
  public:
+  // Returns the time of the earliest timer, or nothing if none runs.
   std::optional<time_point> next() const {
     return heap_.empty() ? std::nullopt : std::optional(heap_.front()->when_);
   }
-  // Calls the functions of those that are due, and returns whether there were any.
+  // Calls the functions of the timers that are due, and returns whether there were any.
   bool run(time_point now) {
     bool any = false;
     while (!heap_.empty() && heap_.front()->when_ <= now) {

@@ -23,7 +23,7 @@
 // The objects that all connections of a loop share: protection domains, completion queues, buffers.
 namespace verbena::detail {
 
-// Receives the completion of a work request that was posted with its address as the number.
+// Receives the completions of work requests whose number (wr_id) is id(): the address of this object.
 class completion_target {
  public:
   virtual void on_completion(const ibv_wc& done) = 0;
@@ -43,7 +43,8 @@ class cq_source final : public event_source {
   ~cq_source() override { io_.remove(*this); }
 
   const cq& queue() const { return queue_; }
-  // Take and give back room for the completions of a queue pair.
+  // Reserve and release places for the completions of a queue pair. take_room() returns false if too few
+  // places are left.
   bool take_room(std::uint32_t entries) {
     if (entries > room_) return false;
     room_ -= entries;
@@ -51,7 +52,7 @@ class cq_source final : public event_source {
   }
   void give_room(std::uint32_t entries) { room_ += entries; }
 
-  // Hands out the completions that are there now.
+  // Hands the completions that are in the queue now to their targets.
   void drain() {
     for (int taken = 0; taken <= queue_.get()->cqe && poll();) taken += kBatch;
   }
@@ -90,17 +91,18 @@ class cq_source final : public event_source {
   std::uint32_t room_;
 };
 
-// Registered memory in blocks of powers of two, which are used again. Small blocks stay until its end. Of
-// free blocks of 64 KiB and more it keeps a few, so that a peer cannot make the program keep what it needed
-// once. Peers have no access to it: one remote key would open all blocks of a region.
+// Registered memory in blocks whose lengths are powers of two. Blocks are used again. Those below 64 KiB stay
+// registered until the end of the pool. Larger ones are freed when more than kMaxSpare bytes of them are
+// unused: a peer cannot make the program keep memory that it needed once. Peers have no access to the pool:
+// one remote key would open all blocks of a region.
 class buffer_pool final : public block_owner {
  public:
   explicit buffer_pool(const pd& domain) : domain_(domain) {}
 
-  // The longest block, which is the longest message of RDMA. Lengths of blocks fit into 32 bits.
+  // The longest block in bytes, which is the longest message of RDMA. So lengths of blocks fit into 32 bits.
   static constexpr std::size_t kMaxBlock = std::size_t{1} << 31;
-  // Returns a block of `size` bytes. Throws exception if there is no memory, or with EMSGSIZE for a longer
-  // one than kMaxBlock.
+  // Returns a block of `size` bytes. Throws exception if there is no memory, or with EMSGSIZE if `size`
+  // exceeds kMaxBlock.
   slice take(std::size_t size) {
     if (size > kMaxBlock)
       throw exception(error("make a buffer", EMSGSIZE, {}, "an RDMA message has at most 2 GiB"));
@@ -117,7 +119,8 @@ class buffer_pool final : public block_owner {
     return taken.first(size);
   }
   buffer take_buffer(std::size_t size) { return {take(size), *this}; }
-  // Bytes of blocks that have a region of their own, in use or free. At most kMaxSpare of them are free.
+  // Returns the bytes of all blocks that have a region of their own, in use or free. At most kMaxSpare of
+  // them are free.
   std::size_t large_bytes() const {
     std::size_t all = 0;
     for (const auto& [at, each] : large_) all += each.size();
@@ -164,7 +167,8 @@ class buffer_pool final : public block_owner {
 
 class receive_pool;
 
-// A device of a loop. Connections share its protection domain, so that memory registered once serves all.
+// A device of a loop. Connections share its protection domain, so that memory that is registered once serves
+// all of them.
 class adapter {
  public:
   adapter(loop& io, ibv_context* device)
@@ -172,10 +176,12 @@ class adapter {
 
   const pd& domain() const { return domain_; }
   buffer_pool& buffers() { return buffers_; }
-  // Returns the shared receives of these sizes, which the first call makes. Throws exception.
+  // Returns the pool of shared receives for these values, which the first call makes. `message_size`: bytes
+  // of each receive. The other arguments are those of receive_shares. Throws exception.
   receive_pool& shared_receives(std::uint32_t message_size, std::uint32_t max_connections,
                                 std::uint32_t spare);
-  // Returns a completion queue with room for that many completions, and takes the room.
+  // Returns a completion queue with places for this many completions, and reserves the places. Throws
+  // exception.
   cq_source& queue_for(std::uint32_t entries) {
     for (const auto& each : queues_) {
       if (each->take_room(entries)) return *each;

@@ -36,13 +36,15 @@ struct connection_options {
   std::uint32_t message_size = 8192;  // bytes of the longest message that this end receives
   std::uint32_t receives = 32;        // messages that this end has room for before the program takes them
   std::uint32_t sends = 64;           // operations that are under way at once; further ones wait
-  // Not 0: the connections of a listener take their receives from one queue. Each has two that nobody else
-  // can use, and an equal part of so many further ones: at most `receives`.
+  // If not 0, the connections of a listener share one receive queue. Each has two receives that no other
+  // connection can use, and an equal part of this many further receives. In all, a connection has at most
+  // `receives`, and one more for updates of credits.
   std::uint32_t shared_receives = 0;
   std::uint32_t max_sharers = 10'000;           // connections that share a queue; further ones are refused
   duration deadline = std::chrono::seconds(5);  // for connecting
-  // Connections that a listener is accepting at a time. The oldest is refused for a further one. More than
-  // wait for the loop at once, which are 1024, so that only peers which do not answer are refused.
+  // Handshakes that a listener has under way at a time. For a further one, it refuses the oldest. The default
+  // is more than the 1024 requests that can wait for the loop, so that only peers that do not answer are
+  // refused.
   std::uint32_t max_handshakes = 4096;
 };
 
@@ -50,8 +52,9 @@ namespace detail {
 
 class connection_state;
 
-// A request for the send queue, from the call to its completion. Its place does not change, because the
-// adapter returns its address. It holds the buffer meanwhile, even if nobody awaits the operation any more.
+// A request for the send queue, from the call to its completion. The object does not move, because its
+// address is the number of the request. It holds the buffer until the completion, even if nobody awaits the
+// operation any more.
 class operation final : public completion_target {
  public:
   explicit operation(connection_state& owner) : owner_(owner) {}
@@ -71,11 +74,12 @@ class operation final : public completion_target {
   timer deadline;
 };
 
-// A connection: its queue pair, its receives or its share of others', and the operations under way.
+// A connection: its queue pair, its own receives or its share of shared receives, and the operations under
+// way.
 //
-// Lifetime: it counts references of the program's handle, of buffers that the program has, and of requests
-// that the adapter has. Without the handle it disconnects, and ends when the adapter has let go of all
-// buffers.
+// Lifetime: references are counted. The program's handle, each buffer that the program has, and each request
+// that the adapter has count as one. When the handle ends, the connection disconnects. When the last
+// reference ends, the object is destroyed.
 class connection_state final : public cm_handler {
  public:
   enum class phase : std::uint8_t { opening, open, closing, closed };
@@ -93,7 +97,8 @@ class connection_state final : public cm_handler {
     if (queue_ != nullptr) queue_->give_room(room_needed());
   }
 
-  // One connection may send a buffer of another. So its owner has to be there until all requests have ended.
+  // Ends all requests, and frees their buffers. A request may hold a buffer of another connection. So all
+  // connections do this before the first is destroyed.
   void let_go() override {
     add_reference();
     phase_ = phase::closed;
@@ -116,8 +121,8 @@ class connection_state final : public cm_handler {
                           milliseconds(options_.deadline)) != 0)
       fail(error("resolve an address", errno));
   }
-  // Accepts a connection request when its sender can be reached. Calls `on_open` at the end of the handshake,
-  // or at its failure.
+  // Accepts a connection request as soon as the hardware address of its sender is known. Calls `on_open` when
+  // the handshake has ended or failed.
   void accept(rdma_cm_id* request, const cm_event& event, std::function<void(connection_state&)> on_open) {
     id_ = cm_identifier(request, *this);
     on_open_ = std::move(on_open);
@@ -141,7 +146,8 @@ class connection_state final : public cm_handler {
     });
   }
 
-  // Ends the handshake. Returns false.
+  // Refuses the connection request, and ends the connection. Always returns false, for callers that return
+  // it.
   bool refuse(const char* why) {
     rdma_reject(id_.get(), nullptr, 0);
     return fail(error("accept a connection", ECONNREFUSED, {}, why)), false;
@@ -182,8 +188,8 @@ class connection_state final : public cm_handler {
   buffer_pool& buffers() { return adapter_->buffers(); }
   const pd& domain() const { return adapter_->domain(); }
   std::uint32_t peer_message_size() const { return credits_.peer().message_size; }
-  // The address that packets to the peer go to, as bytes: the LID and, if there is one, the GID. Peers may
-  // make up other addresses.
+  // Returns the address to which packets for the peer go, as bytes: the LID and, if there is one, the GID.
+  // Returns an empty string if there is no queue pair. A peer may make up other addresses, but not this one.
   std::string peer_host() const {
     ibv_qp_attr attributes{};
     ibv_qp_init_attr unused{};
@@ -195,7 +201,8 @@ class connection_state final : public cm_handler {
     return bytes;
   }
 
-  // Returns an operation to fill in. submit() begins it as soon as there is room; fail_now() ends it.
+  // Returns an operation for the caller to fill in. Then submit() begins it as soon as there is room, or
+  // end() ends it at once. `tried`: a string literal, the beginning of an error's sentence.
   operation& make_operation(const char* tried) {
     if (free_.empty()) {
       operations_.emplace_back(*this);
@@ -211,6 +218,7 @@ class connection_state final : public cm_handler {
     waiting_.push_back(&one);
     flush();
   }
+  // Ends an operation, with success if there is no failure. Wakes the coroutine that awaits it.
   void end(operation& one, std::optional<error> failure) {
     one.deadline.stop();
     one.failure = std::move(failure);
@@ -218,13 +226,14 @@ class connection_state final : public cm_handler {
     if (one.is_abandoned || one.is_update) return recycle(one);
     if (one.waiting.is_suspended()) io_.wake(one.waiting);
   }
-  // The program does not await the operation any more.
+  // Notes that the program does not await the operation any more.
   void abandon(operation& one) {
     one.waiting.forget();
     one.is_abandoned = true;
     if (one.is_done) recycle(one);
   }
-  // Lets the operation fail at this time. The adapter may still use its buffer, so the connection ends.
+  // Lets the operation fail at this time. Then the connection ends, too, because the adapter may still use
+  // the buffer.
   void limit(operation& one, time_point when) {
     if (one.is_done) return;
     one.deadline.start(io_.timers(), when, [this, &one] {
@@ -247,7 +256,7 @@ class connection_state final : public cm_handler {
   bool has_message() const { return !received_.empty(); }
   // Whether no further message will come.
   bool is_at_end() const { return received_.empty() && is_ending() && are_receives_over(); }
-  // The program has released a message.
+  // Posts the receive of a message again, because the program has released the message.
   void give_back(receive_slot& slot) {
     post_receive(slot);
     return_credits();
@@ -325,18 +334,21 @@ class connection_state final : public cm_handler {
 
  private:
   friend class cm_service;
-  // Not inlined: a compiler that sees the deletion suspects the callers, which hold a reference.
+  // Is not inlined: a compiler that sees the deletion would warn of later uses in the callers, which hold a
+  // reference.
   [[gnu::noinline]] static void destroy(connection_state* last) { delete last; }
 
-  // How often a connection that ends looks whether its queue pair still holds a shared receive, and when it
-  // gives up: after an error of the device, the event does not come.
+  // The pauses between looks whether an ending queue pair still holds a shared receive (last_receives): the
+  // first pause and the longest. After kLastReceive the connection stops looking, because the event does not
+  // come after an error of the device.
   static constexpr duration kFirstLook = std::chrono::microseconds(20);
   static constexpr duration kLongestLook = std::chrono::milliseconds(2);
   static constexpr duration kLastReceive = std::chrono::seconds(1);
 
   cm_service& service() { return io_.service<cm_service>(); }
   std::uint32_t room_needed() const { return options_.sends + slot_count(); }
-  // One more than the program asks for: for an update of credits. At least 3: see credits::are_due().
+  // Returns the most receives of this connection: one more than the program asks for, for an update of
+  // credits. At least 3: see credits::are_due().
   std::uint32_t slot_count() const { return std::max(options_.receives, 2U) + 1; }
   std::uint32_t share() const { return pool_ != nullptr ? share_.size() : slot_count(); }
   hello own_hello() const { return {share(), options_.message_size, slot_count()}; }
@@ -371,7 +383,7 @@ class connection_state final : public cm_handler {
     rdma_conn_param parameters = parameters_with(words);
     if (rdma_connect(id_.get(), &parameters) != 0) fail(error("connect", errno));
   }
-  // Accepts the request whose identifier this has.
+  // Accepts the connection request of id_.
   void answer() {
     if (!prepare()) return;
     const auto words = own_hello().encoded();
@@ -411,8 +423,8 @@ class connection_state final : public cm_handler {
     fail(error("prepare a connection", ENOMEM));
     return false;
   }
-  // Takes a share of the adapter's shared receives. Refuses the connection if there are too many, or if the
-  // peer knows no credits: it could take the receives of others.
+  // Takes a share of the adapter's shared receives. Refuses the connection if there are too many connections.
+  // Also refuses a peer that knows no credits: such a peer could take the receives of other connections.
   bool join_pool() {
     if (!credits_.are_counted()) return refuse("the peer knows no credits");
     receive_pool& pool =
@@ -445,7 +457,8 @@ class connection_state final : public cm_handler {
     if (std::exchange(is_shaking_hands_, false)) drop_reference();
   }
 
-  // Posts what there is room for, as one chain.
+  // Posts the waiting operations for which the send queue has room and the peer has given credits, as one
+  // chain.
   void flush() {
     ibv_send_wr* first = nullptr;
     ibv_send_wr* last = nullptr;
@@ -482,7 +495,8 @@ class connection_state final : public cm_handler {
     one.request.opcode = credits_.are_counted() ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
     if (credits_.are_counted()) one.request.imm_data = htobe32(credits_.spend(one.is_update));
   }
-  // Tells the peer of free buffers if it may be waiting for them, and no message of this end tells it.
+  // Sends an update of credits (cm/credits.hpp) if the peer may be waiting for them: no other message of this
+  // end has returned them.
   void return_credits() {
     if (!is_open() || room_ == 0 || !credits_.are_due(share())) return;
     operation& one = make_operation("SEND of credits");
@@ -491,7 +505,7 @@ class connection_state final : public cm_handler {
     flush();
   }
 
-  // Posts the receive again, and keeps the credits for it.
+  // Posts a receive again, and counts the credits that the peer gets for it.
   void post_receive(receive_slot& slot) {
     if (pool_ != nullptr) {
       if (post_shared(slot) && !is_ending()) add_credits();
@@ -509,7 +523,8 @@ class connection_state final : public cm_handler {
     add_reference();
     return true;
   }
-  // Also after the connection's end: the receive serves others.
+  // Posts a shared receive again, also after the connection's end, because other connections use it. Returns
+  // false if that fails.
   bool post_shared(receive_slot& slot) try {
     pool_->post(slot);
     return true;
@@ -519,7 +534,8 @@ class connection_state final : public cm_handler {
   void add_credits() try { credits_.add_freed(pool_->on_freed(share_)); } catch (const exception& thrown) {
     fail(thrown.error());
   }
-  // A WRITE with immediate data takes a receive, too, but its data and its length are not of this buffer.
+  // Takes a message that has completed a receive. Fails if the completion is not of a SEND. A WRITE with
+  // immediate data takes a receive, too, but its data and its length are not those of this buffer.
   void take_in(receive_slot& slot, const ibv_wc& done) {
     if (done.opcode != IBV_WC_RECV || done.byte_len > slot.memory().size()) {
       fail(error("receive", EPROTO, {}, "the peer has sent what is no message"));

@@ -15,19 +15,19 @@
 // nothing of verbs, so that a simulation can use it.
 namespace verbena::detail {
 
-// Sent by both ends in the private data of connection management: the room for messages that the other end
-// may count on. 16 bytes in network byte order.
+// The first facts that each end tells the peer, in the private data of connection management. They say which
+// messages the peer may send. 16 bytes in network byte order.
 struct hello {
   static constexpr std::uint32_t kMagic = 0x76726231;  // "vrb1"
   static constexpr std::size_t kBytes = 16;
-  std::uint32_t credits = 0;  // at first
-  std::uint32_t message_size = 0;
-  std::uint32_t max_credits = 0;  // at any time
+  std::uint32_t credits = 0;       // messages that the peer may send at first
+  std::uint32_t message_size = 0;  // bytes of the longest message
+  std::uint32_t max_credits = 0;   // most credits that the peer may have at any time
 
   std::array<std::uint32_t, 4> encoded() const {
     return {htobe32(kMagic), htobe32(credits), htobe32(message_size), htobe32(max_credits)};
   }
-  // Nothing if the peer does not speak this protocol.
+  // Returns nothing if the peer does not speak this protocol.
   static std::optional<hello> decoded(std::span<const std::byte> data) {
     std::array<std::uint32_t, 4> words{};
     if (data.size() < kBytes) return std::nullopt;
@@ -37,28 +37,30 @@ struct hello {
   }
 };
 
-// One end's credits. Each end tells the other how many messages it has room for, and returns a credit for
-// each receive that is free again, in the immediate data of its next message or in an empty one: an update.
-// So no SEND meets a missing receive. The last credit is kept for an update: otherwise both ends could wait
-// for the other.
+// The credits of one end. A credit allows the sending of one message, for which the peer has a free receive.
+// So no SEND meets a missing receive. When a receive is free again, its owner returns a credit to the sender.
+// The credit travels in the immediate data of the owner's next message. If there is none, it travels in a
+// message without data, called an update. The last credit is kept for an update: otherwise both ends could
+// wait for each other.
 class credits {
  public:
   // The least number of receives of a connection: one for a message, one for an update.
   static constexpr std::uint32_t kLeast = 2;
 
-  // Begins with what the peer has told, or with nothing if it does not speak this protocol. Such a peer is
-  // expected to have enough receives.
+  // Begins with the peer's hello. Without a hello, the peer does not speak this protocol. Then credits are
+  // not counted, and the peer is expected to have enough receives.
   void meet(const std::optional<hello>& told) {
     are_counted_ = told.has_value();
     peer_ = {kNoLimit, kNoLimit, kNoLimit};
     if (told) peer_ = *told;
     left_ = peer_.credits;
   }
-  // The peer learns of these receives by this end's hello.
+  // Counts the receives of which the peer learns by this end's hello.
   void begin(std::uint32_t receives) { given_ = receives; }
   bool are_counted() const { return are_counted_; }
   const hello& peer() const { return peer_; }
 
+  // Returns whether enough credits are left for a message, or for an update.
   bool may_send(bool is_update) const { return left_ >= (is_update ? 1 : kLeast); }
   // Spends a credit for a message, and returns the message's immediate data. REQUIRES: are_counted()
   std::uint32_t spend(bool is_update) {
@@ -68,8 +70,8 @@ class credits {
     given_ += returned;
     return returned | (is_update ? kOnlyCredits : 0);
   }
-  // Takes a message of the peer, and the credits that it returns. Returns false if the peer had no credit for
-  // it, or has returned too many.
+  // Counts a message of the peer, and takes the credits that it returns. `immediate`: its immediate data.
+  // Returns false if the peer had no credit for the message, or has returned too many.
   bool take_in(std::uint32_t immediate) {
     const std::uint32_t returned = immediate & kCountMask;
     if (!are_counted_) return true;
@@ -81,11 +83,11 @@ class credits {
   }
   static bool is_update(std::uint32_t immediate) { return (immediate & kOnlyCredits) != 0; }
 
-  // Receives are free, and the peer does not know.
+  // Counts receives that are free again, of which the peer does not know yet.
   void add_freed(std::uint32_t receives) { freed_ += receives; }
-  // Whether the peer may be waiting for credits, and an update can tell it. `share`: the number of receives
-  // of this end. Half of them rounded up: if both ends answered each update by an update, they would never
-  // be quiet.
+  // Returns whether an update is due: the peer may be waiting for credits, and this end can send an update.
+  // `share`: the number of receives of this end. An update is due when half of them, rounded up, are free.
+  // With fewer, both ends could answer each update by an update for all time.
   bool are_due(std::uint32_t share) const {
     return are_counted_ && left_ >= 1 && freed_ >= std::max((share + 1) / 2, std::uint32_t{1});
   }
@@ -100,7 +102,7 @@ class credits {
   hello peer_;
   std::uint32_t left_ = 0;   // messages that the peer has room for
   std::uint32_t given_ = 0;  // messages that the peer may send
-  std::uint32_t freed_ = 0;  // receives that are free again, and of which the peer does not know
+  std::uint32_t freed_ = 0;  // receives that are free again, of which the peer does not know yet
 };
 
 }  // namespace verbena::detail

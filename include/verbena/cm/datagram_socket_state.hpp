@@ -29,13 +29,14 @@
 
 namespace verbena::detail {
 
-// A host that datagrams come from or go to. Its address handle is made when the first datagram is sent there:
-// senders may make up their addresses.
+// A host that datagrams come from or go to. Its address handle is made when the first datagram is sent to it,
+// because senders may make up their addresses.
 class datagram_host {
  public:
   datagram_host(const pd& domain, const ibv_ah_attr& attributes) : domain_(domain), attributes_(attributes) {}
   bool has_handle() const { return handle_.has_value(); }
-  // Throws exception if the host cannot be reached, or not yet: EHOSTUNREACH.
+  // Returns the address handle, which the first call makes. Throws exception if the host cannot be reached,
+  // or with EHOSTUNREACH while its hardware address is unknown.
   const address_handle& handle() {
     if (handle_) return *handle_;
     if (!search_route(domain_.get()->context, attributes_))
@@ -54,7 +55,8 @@ class datagram_host {
 // asks by a SIDR request (IBTA volume 1, 12.11). Lives in the coroutine that asks.
 class datagram_lookup final : public cm_handler {
  public:
-  // `own`: the socket's address, whose interface is used.
+  // `own`: the socket's address, whose interface is used, or nullptr. `where`: the peer's host:port.
+  // `patience`: the time until the lookup fails with ETIMEDOUT.
   datagram_lookup(loop& io, sockaddr* own, const std::string& where, duration patience)
       : io_(io), patience_(patience), id_(io.service<cm_service>(), *this, RDMA_PS_UDP) {
     deadline_.start(io_.timers(), io_.now() + patience, [this] { fail(ETIMEDOUT, nullptr); });
@@ -106,7 +108,8 @@ class datagram_lookup final : public cm_handler {
   std::optional<error> failure_;
 };
 
-// A queue pair at an address of this host, which tells its number to those who ask.
+// A queue pair for datagrams at an address of this host. Tells its number to hosts that ask for it
+// (datagram_lookup).
 class datagram_socket_state final : public datagram_state {
  public:
   datagram_socket_state(loop& io, std::string_view where, const datagram_options& options)
@@ -155,8 +158,9 @@ class datagram_socket_state final : public datagram_state {
                                              options_.deadline);
   }
   ibv_context* device() const { return pair_->get()->context; }
-  // Sends when the host can be reached. Drops the datagram if that takes more than about a second, or if too
-  // many wait for that. REQUIRES: has_room() && !has_ended()
+  // Sends a datagram as soon as the hardware address of the host is known. Drops the datagram if that takes
+  // more than about a second, or if options.sends datagrams wait for it already. REQUIRES: has_room() &&
+  // !has_ended()
   void send_to(const std::shared_ptr<datagram_host>& to, buffer payload, std::uint32_t qp_num,
                std::uint32_t qkey) {
     if (to->has_handle()) return send(std::move(payload), {to->handle(), qp_num, qkey});
@@ -173,9 +177,9 @@ class datagram_socket_state final : public datagram_state {
   std::shared_ptr<datagram_host> host(const ibv_ah_attr& attributes) const {
     return std::make_shared<datagram_host>(adapter_->domain(), attributes);
   }
-  // The host of a datagram's sender, or nothing if none of this device's GIDs is the datagram's destination.
-  // Hosts are kept, since the attributes come from the table of GIDs. Senders may make up addresses, so a
-  // full store is emptied; the program shares the hosts that it still uses.
+  // Returns the host of a datagram's sender, or nullptr if the datagram's destination is none of this
+  // device's GIDs. Keeps up to kMaxSenders hosts, because their attributes come from the table of GIDs.
+  // Senders may make up addresses, so a full store is emptied. Hosts that the program still uses live on.
   std::shared_ptr<datagram_host> sender_of(arrived_datagram& arrived) {
     const addresses_key key = addresses_in(arrived.route);
     if (const auto found = senders_.find(key); found != senders_.end()) return found->second;
@@ -191,7 +195,8 @@ class datagram_socket_state final : public datagram_state {
   static constexpr std::size_t kMaxSenders = 1024;
   using addresses_key = std::array<std::byte, 2 * sizeof(ibv_gid)>;
 
-  // Source and destination: of an IPv6 header, or of an IPv4 header in the last 20 bytes (RoCEv2 annex, A17).
+  // Returns source and destination: of an IPv6 header, or of an IPv4 header in the last 20 bytes (RoCEv2
+  // annex, A17).
   static addresses_key addresses_in(const std::array<std::byte, arrived_datagram::kRouteHeader>& route) {
     constexpr std::size_t kIpv6Addresses = 8, kIpv4Addresses = 20 + 12;
     const bool is_ipv6 = (route[0] >> 4) == std::byte{6};

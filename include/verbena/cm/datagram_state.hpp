@@ -30,14 +30,14 @@ namespace verbena {
 struct datagram_options {
   std::uint32_t receives = 64;  // datagrams that this end has room for before the program takes them
   std::uint32_t sends = 64;     // datagrams that are under way at once; further ones wait
-  duration deadline = std::chrono::seconds(5);  // for joining a group
+  duration deadline = std::chrono::seconds(5);  // for joining a group or resolving an address
 };
 
 namespace detail {
 
 class datagram_state;
 
-// A datagram that is sent, or the room for one that comes.
+// A datagram that is being sent, or the buffers of a posted receive.
 class datagram_slot final : public completion_target {
  public:
   explicit datagram_slot(datagram_state& owner) : owner_(owner) {}
@@ -58,9 +58,9 @@ struct arrived_datagram {
   ibv_wc completion{};
 };
 
-// The buffers and requests of a queue pair for datagrams. Without the program's handle it ends, and is
-// destroyed when the adapter has let go of all buffers. The derived class owns the queue pair, so that it
-// goes before the buffers.
+// The buffers and requests of a queue pair for datagrams. release() ends it, and destroys it when the adapter
+// uses no buffer any more. The derived class owns the queue pair, so that the queue pair is destroyed before
+// the buffers.
 class datagram_state : public cm_handler {
  public:
   datagram_state(loop& io, const datagram_options& options) : io_(io), options_(options) {
@@ -77,7 +77,7 @@ class datagram_state : public cm_handler {
   list<waiter> waiting;  // coroutines that wait for any change
 
   bool has_room() const { return !free_.empty(); }
-  // Whether everything that was sent has left.
+  // Whether all sends have completed.
   virtual bool is_idle() const { return free_.size() == options_.sends; }
   // REQUIRES: has_room() && !has_ended()
   void send(buffer payload, const datagram_peer& to) {
@@ -106,7 +106,7 @@ class datagram_state : public cm_handler {
     if (pair_ != nullptr) end_requests(pair_);
     io_.wake_all(waiting);
   }
-  // The program has no handle any more.
+  // Ends this object, because the program has no handle any more. Destroys it now, or at the last completion.
   void release() {
     end();
     is_released_ = true;
@@ -130,7 +130,7 @@ class datagram_state : public cm_handler {
 
  protected:
   cm_service& service() { return io_.service<cm_service>(); }
-  // Begins with the objects of a device's port. Throws exception.
+  // Prepares the objects for a port of a device. Throws exception.
   void open(ibv_context* device, std::uint8_t port) {
     adapter_ = &service().adapter_of(device);
     queue_ = &adapter_->queue_for(options_.receives + options_.sends);
@@ -140,8 +140,8 @@ class datagram_state : public cm_handler {
     mtu_ = std::size_t{128} << found.active_mtu;
   }
   const cq& queue() const { return queue_->queue(); }
-  // Posts the receives to the queue pair, which has completion queue queue(), room for the options' requests,
-  // and two pieces of each receive. REQUIRES: open() was called
+  // Begins with a queue pair, and posts the receives. The queue pair must use queue() for completions, take
+  // the requests of the options, and take two pieces of memory for each receive. REQUIRES: open() was called
   void begin(ibv_qp* pair) {
     pair_ = pair;
     for (std::uint32_t i = 0; i < options_.sends; ++i) free_.push_back(&slots_.emplace_back(*this));
@@ -162,7 +162,7 @@ class datagram_state : public cm_handler {
   adapter* adapter_ = nullptr;
 
  private:
-  // Ends what the class derived from this one has begun.
+  // Ends what the derived class has begun.
   virtual void on_end() {}
 
   void post_receive(datagram_slot& slot) {
@@ -172,7 +172,8 @@ class datagram_state : public cm_handler {
     if (posted) return void(++posted_);
     fail(posted.error());
   }
-  // Hands the buffer to the program, and takes another. Drops the datagram if there are too many.
+  // Keeps a datagram for the program, and posts the receive again with another buffer. Drops the datagram if
+  // the program has not taken options.receives datagrams yet.
   void take_in(datagram_slot& slot, const ibv_wc& done) try {
     constexpr std::size_t kHeader = arrived_datagram::kRouteHeader;
     if (received_.size() < options_.receives && done.byte_len >= kHeader) {
@@ -201,7 +202,8 @@ inline void datagram_slot::on_completion(const ibv_wc& done) {
   owner_.on_completion(*this, done);
 }
 
-// Sends a datagram by `post` when there is room for it.
+// Waits until there is room in the send queue, and sends a datagram by `post`. Throws exception, with
+// EMSGSIZE if the datagram is too long, or if this end has ended.
 template <class State, class Post>
 task<> send_datagram(std::shared_ptr<State> state, buffer payload, Post post) {
   if (payload.size() > state->max_message_size())
@@ -213,7 +215,8 @@ task<> send_datagram(std::shared_ptr<State> state, buffer payload, Post post) {
   throw exception(state->failure().value_or(error("send a datagram", ENOTCONN, {}, "this end was closed")));
 }
 
-// Returns the next datagram, or one with an empty buffer after the end.
+// Returns the next datagram, or one with an empty buffer after the end. Throws exception if this end has
+// failed.
 inline task<arrived_datagram> receive_datagram(std::shared_ptr<datagram_state> state) {
   const auto is_ready = [&] { return state->has_datagram() || state->has_ended(); };
   while (!is_ready()) co_await wait_in(state->waiting, is_ready);

@@ -34,11 +34,12 @@ class datagram_address {
   datagram_address(std::shared_ptr<detail::datagram_host> host, std::uint32_t qp_num, std::uint32_t qkey)
       : host_(std::move(host)), qp_num_(qp_num), qkey_(qkey) {}
 
-  // False for a default one, to which nothing can be sent.
+  // False for a default-constructed address, to which nothing can be sent.
   explicit operator bool() const { return host_ != nullptr; }
   std::uint32_t qp_num() const { return qp_num_; }
-  // For verbs: send(...).to(address.get()). Throws exception: EDESTADDRREQ if the address is false,
-  // EHOSTUNREACH while the hardware address of a sender's host is unknown, or why it cannot be reached.
+  // Returns the destination for verbs: send(...).to(address.get()). Throws exception: EDESTADDRREQ for a
+  // default address, EHOSTUNREACH while the hardware address of a sender's host is unknown, or the reason why
+  // the host cannot be reached.
   datagram_peer get() const {
     if (host_ == nullptr) throw exception(error("send a datagram", EDESTADDRREQ));
     return {host_->handle(), qp_num_, qkey_};
@@ -55,7 +56,7 @@ struct datagram {
   buffer payload;
   datagram_address from;
 
-  // False after the last one. Keep the datagram in a variable to ask, as with class buffer.
+  // False after the last datagram. Keep the datagram in a variable to ask, as with class buffer.
   explicit operator bool() const& { return static_cast<bool>(payload); }
   explicit operator bool() const&& = delete;
   std::string_view text() const { return payload.text(); }
@@ -75,8 +76,9 @@ class datagram_socket {
   // The length in bytes of the longest datagram: that of a packet.
   std::size_t max_message_size() const { return state_->max_message_size(); }
 
-  // Asks the host of "host:port" for the address of its socket. Throws exception: ECONNREFUSED if there is
-  // none, ETIMEDOUT after datagram_options::deadline. A name server that is slow blocks the loop's thread.
+  // Asks the host of "host:port" for the address of its socket. Throws exception: ECONNREFUSED if nobody
+  // receives datagrams there, ETIMEDOUT after datagram_options::deadline. A slow name server blocks the
+  // loop's thread.
   task<datagram_address> resolve(std::string where) {
     const auto kept = state_;
     const auto lookup = kept->look_for(where);
@@ -90,9 +92,10 @@ class datagram_socket {
     co_return there;
   }
 
-  // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if it is too long. Ends when the
-  // datagram is handed to the adapter, or waits for the hardware address of a sender's host. It is lost if
-  // that host cannot be reached.
+  // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if they are longer than
+  // max_message_size(). The task ends when the adapter has the datagram. If the hardware address of a
+  // sender's host is unknown, the task ends at once, and the datagram waits. It is lost if the host cannot be
+  // reached.
   task<> send(const datagram_address& to, std::span<const std::byte> bytes) {
     buffer copy = state_->take_buffer(bytes.size());
     if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
@@ -106,7 +109,8 @@ class datagram_socket {
     return send(to, std::as_bytes(std::span(text)));
   }
 
-  // Returns the next datagram. Returns an empty one, which is false, after close().
+  // Returns the next datagram. Returns an empty datagram, which is false, after close(). Throws exception if
+  // the socket has failed.
   task<datagram> receive() {
     const auto kept = state_;
     for (;;) {

@@ -24,12 +24,12 @@
 // Identifiers of connection management, and the service that hands a loop their events.
 namespace verbena::detail {
 
-// A time in the unit of librdmacm's calls.
+// Returns a time in milliseconds, the unit of librdmacm's calls.
 inline int milliseconds(duration time) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
 }
 
-// A copy of an event: the original is acknowledged before anybody acts on it.
+// A copy of an event. The service acknowledges the original before it calls the handler.
 struct cm_event {
   rdma_cm_event_type type{};
   int status = 0;
@@ -40,12 +40,13 @@ struct cm_event {
   std::span<const std::byte> private_data() const { return std::span(data).first(data_size); }
 };
 
-// Receives the events of an identifier, whose context points to it.
+// Receives the events of an identifier. The identifier's `context` points to the handler.
 class cm_handler : public list_node {
  public:
   virtual ~cm_handler() = default;
   virtual void on_event(const cm_event& event) = 0;
-  // Ends its requests, and frees what they hold, before any other of the service is destroyed.
+  // Ends the requests of the handler, and frees the buffers that they hold. At its end, the service calls
+  // this function of all handlers before it destroys the first.
   virtual void let_go() {}
 };
 
@@ -75,7 +76,8 @@ class cm_service final : public event_source {
   cm_service& operator=(const cm_service&) = delete;
 
   rdma_event_channel* channel() const { return channel_; }
-  // Connections, also those without a handle whose buffers the adapter still has. They end with the service.
+  // The connections and datagram queue pairs of the loop, also those that the program has released but whose
+  // buffers the adapter still uses. The service destroys them at its end.
   list<cm_handler> live;
   adapter& adapter_of(ibv_context* device) {
     auto& found = adapters_[device];
@@ -83,7 +85,8 @@ class cm_service final : public event_source {
     return *found;
   }
 
-  // Looks for events in some of the turns only: a look is a system call.
+  // Looks for events in one of kTurns turns, because a look is a system call. Also looks in the turn after
+  // arm().
   bool poll() override {
     return (std::exchange(is_awake_, false) || ++turns_ % kTurns == 0) && take_events();
   }
@@ -97,8 +100,8 @@ class cm_service final : public event_source {
   static constexpr unsigned kTurns = 64;
   static constexpr int kMaxEvents = 16;
 
-  // Takes some events, so that hosts which send requests without end do not hold up the loop. Returns whether
-  // there were any. If there may be more, the next turn takes them.
+  // Takes up to kMaxEvents events, so that hosts which send requests without end do not hold up the loop.
+  // Returns whether there were any. If there may be more, the next turn takes them.
   bool take_events() {
     int taken = 0;
     for (rdma_cm_event* event = nullptr; taken < kMaxEvents && rdma_get_cm_event(channel_, &event) == 0;
@@ -136,8 +139,8 @@ inline void end_requests(ibv_qp* pair) {
   ibv_modify_qp(pair, &wanted, IBV_QP_STATE);
 }
 
-// An identifier. Its destruction waits until the other threads of the process have acknowledged its events;
-// those of the loop are acknowledged already.
+// Owns an identifier (rdma_cm_id). Its destruction waits until other threads of the process have acknowledged
+// the identifier's events. The loop has acknowledged its own events already.
 class cm_identifier {
  public:
   cm_identifier() = default;
@@ -182,8 +185,8 @@ inline ibv_context* only_device() {
   return number == 1 ? first : nullptr;
 }
 
-// Returns the device of an identifier. Addresses of the loopback interface, or for all interfaces, belong to
-// none: then returns the only device, or nullptr.
+// Returns the device of an identifier. An identifier with a loopback address, or with the address of all
+// interfaces, has none. Then returns the only device of this host, or nullptr if there are several.
 inline ibv_context* device_of(const cm_identifier& id) {
   return id->verbs != nullptr ? id->verbs : only_device();
 }
@@ -195,8 +198,8 @@ struct free_addresses {
 };
 using addresses = std::unique_ptr<addrinfo, free_addresses>;
 
-// Looks up "host:port", "10.0.0.1:7471" or "[fe80::1%eth0]:7471". Blocks while a name server is asked. Throws
-// exception.
+// Looks up "host:port", "10.0.0.1:7471" or "[fe80::1%eth0]:7471". `passive`: to listen at the address. Blocks
+// the thread while a name server is asked. Throws exception.
 inline addresses look_up(std::string_view where, bool passive) {
   const std::size_t colon = where.rfind(':');
   if (colon == std::string_view::npos || colon + 1 == where.size())
@@ -215,7 +218,8 @@ inline addresses look_up(std::string_view where, bool passive) {
   return addresses(found);
 }
 
-// Listens at an address, as look_up() reads it. `tried`: the beginning of the exception's sentence.
+// Listens at an address, which has the form that look_up() reads. `tried`: the beginning of the exception's
+// sentence. Throws exception.
 inline void listen_at(const cm_identifier& id, std::string_view where, const char* tried) {
   constexpr int kBacklog = 1024;
   const addresses found = look_up(where, true);

@@ -21,7 +21,7 @@ struct remote {
                 "peers see the bytes of a T: it has to be trivially copyable");
   remote_slice memory;
 
-  // A member of the object, such as r.member(&counter::hits).
+  // Returns a member of the object, such as r.member(&counter::hits).
   template <class Member, class Whole>
   requires(std::is_same_v<Whole, T>) remote<Member> member(Member Whole::*which)
   const {
@@ -32,7 +32,7 @@ struct remote {
         static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(&(whole->*which)) - place);
     return {memory.part(offset, sizeof(Member))};
   }
-  // An element of a std::array. REQUIRES: the array has it
+  // Returns an element of a std::array. REQUIRES: index is less than the array's size
   template <class Array = T>
   requires(std::tuple_size<Array>::value != 0) remote<typename Array::value_type>
   operator[](std::size_t index) const {
@@ -43,7 +43,7 @@ struct remote {
 
 namespace detail {
 
-// Gives a block of registered memory, or a receive buffer, back to its owner.
+// The owner of blocks of registered memory, or of a receive buffer. give_back() returns a block to it.
 class block_owner {
  public:
   virtual void give_back(const slice& memory) = 0;
@@ -54,9 +54,10 @@ class block_owner {
 
 }  // namespace detail
 
-// Registered memory that the program has for a while: to fill and send, or with what a READ has fetched. An
-// operation takes the lease, so that nobody touches the memory while the adapter does. Goes back to its pool
-// when it is destroyed. Belongs to its connection's thread, and must not outlive the loop.
+// Registered memory that the program has for a while: to fill and send, or with data that has arrived. An
+// operation takes the buffer, so that nobody touches the memory while the adapter uses it. The destruction of
+// a buffer returns the memory to its owner. Belongs to its connection's thread, and must not outlive the
+// loop.
 class buffer {
  public:
   buffer() = default;
@@ -85,8 +86,8 @@ class buffer {
   std::size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data()), size()}; }
   slice memory() const { return memory_.first(size_); }
-  // Leaves out what follows: a message may be shorter than its buffer. Throws exception with ERANGE if the
-  // buffer is shorter.
+  // Shortens the buffer to its first `size` bytes, because a message may be shorter than its buffer. Throws
+  // exception with ERANGE if the buffer is shorter.
   void shrink(std::size_t size) { size_ = memory_.first(size).size(); }
 
  private:

@@ -27,8 +27,9 @@ class multicast_group {
 
   // The length in bytes of the longest datagram: that of a packet.
   std::size_t max_message_size() const { return state_->max_message_size(); }
-  // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if it is too long. The group's
-  // other members receive it, if it is not lost; whether this end does depends on the adapter.
+  // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if they are longer than
+  // max_message_size(). All other members of the group receive the datagram, unless it is lost. Whether this
+  // end receives it, too, depends on the adapter.
   task<> send(std::span<const std::byte> bytes) {
     buffer copy = state_->take_buffer(bytes.size());
     if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
@@ -37,7 +38,8 @@ class multicast_group {
     });
   }
   task<> send(std::string_view text) { return send(std::as_bytes(std::span(text))); }
-  // Returns the next datagram. Returns an empty buffer, which is false, after the end of the membership.
+  // Returns the next datagram. Returns an empty buffer, which is false, after close(). Throws exception if
+  // the membership has failed.
   task<buffer> receive() { return receive(state_); }
   // Waits until what was sent has left. Then leaves the group.
   task<> close() { return detail::close_datagrams(state_); }
@@ -52,7 +54,8 @@ class multicast_group {
 };
 
 // Joins a group by its address, such as "239.1.2.3" or "ff12::1". `from`: an address of the interface to use;
-// by default the kernel's route to the group decides. Throws exception.
+// by default the kernel's route to the group decides. Throws exception, with ETIMEDOUT after
+// datagram_options::deadline.
 inline task<multicast_group> join_multicast(loop& io, std::string group, std::string from = {},
                                             datagram_options options = {}) {
   const std::shared_ptr<detail::multicast_state> state(

@@ -24,7 +24,8 @@ class multicast_state final : public datagram_state {
   using datagram_state::datagram_state;
   ~multicast_state() override { end(); }
 
-  // Begins to join. With `from`, the address of an interface, this interface is used.
+  // Begins to join the group. `from`: an address of the interface to use; if it is empty, the kernel's route
+  // to the group decides.
   void join(const std::string& group, const std::string& from) {
     const addresses found = look_up("[" + group + "]:0", false);
     std::memcpy(&group_, found->ai_addr, found->ai_addrlen);

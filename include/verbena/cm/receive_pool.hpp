@@ -29,22 +29,23 @@ class receive_slot final : public completion_target, public block_owner {
   receive_slot(connection_state& owner, const slice& memory) : owner_(&owner), memory_(memory) {}
   receive_slot(receive_pool& pool, const slice& memory) : pool_(&pool), memory_(memory) {}
   void on_completion(const ibv_wc& done) override;
-  // The program has released the message.
+  // Posts the receive again, because the program has released the message.
   void give_back(const slice& memory) override;
   const slice& memory() const { return memory_; }
 
  private:
   receive_pool* pool_ = nullptr;
-  connection_state* owner_ = nullptr;  // of a shared one: of the message that it holds
+  connection_state* owner_ = nullptr;  // of a shared receive: the connection of the message in it
   slice memory_;
 };
 
-// Tells which queue pairs take no further receive from a shared queue. A queue pair that ends may hold one.
-// Its owner waits for this event and takes the completions that precede it, before it destroys the queue pair
-// (IBTA volume 1, 10.2.9.5): otherwise it would lose receives.
+// Knows which ending queue pairs take no further receive from a shared queue (IBV_EVENT_QP_LAST_WQE_REACHED).
+// Before this event, such a queue pair may hold a receive. Its owner waits for the event and takes the
+// completions that precede it, before it destroys the queue pair (IBTA volume 1, 10.2.9.5). Otherwise the
+// shared queue would lose receives.
 //
-// librdmacm shares the contexts of devices among the threads of a process, and so their events. Each loop
-// takes the events of all.
+// librdmacm shares the contexts of devices among the threads of a process, and so their events. So all loops
+// share one object, and each loop takes the events for all. Functions may be called by any thread.
 class last_receives {
  public:
   void add(ibv_qp* pair) {
@@ -95,7 +96,8 @@ class receive_pool {
   ibv_srq* queue() const { return queue_.get(); }
   const receive_shares& shares() const { return shares_; }
 
-  // Begins the share of a connection. Returns false if there are too many. Throws exception.
+  // Begins the share of a connection, of at most `max` receives, and posts buffers for it. Returns false if
+  // the pool has no share for a further connection. Throws exception.
   bool join(receive_shares::share& one, std::uint32_t max) {
     if (!shares_.join(one, max)) return false;
     try {
@@ -110,6 +112,7 @@ class receive_pool {
   // Completions of this queue pair belong to the connection, until remove().
   void add(const ibv_qp& pair, connection_state& owner) { owners_[pair.qp_num] = &owner; }
   void remove(const ibv_qp& pair) { owners_.erase(pair.qp_num); }
+  // Returns the connection of the queue pair with this number, or nullptr after remove().
   connection_state* owner_of(std::uint32_t pair) const {
     const auto found = owners_.find(pair);
     return found != owners_.end() ? found->second : nullptr;
@@ -123,7 +126,8 @@ class receive_pool {
     if (const int code = ibv_post_srq_recv(queue_.get(), &request, &bad); code != 0)
       throw exception(error("post a shared receive", code));
   }
-  // A receive of the share has been posted again. Returns the credits for it. Throws exception.
+  // Counts a receive of the share that has been posted again. Returns the number of credits that the peer
+  // gets for it. Throws exception.
   std::uint32_t on_freed(receive_shares::share& one) {
     const std::uint32_t credits = shares_.on_freed(one);
     fill();

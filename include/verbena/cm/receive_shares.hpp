@@ -11,9 +11,9 @@ namespace verbena::detail {
 // Divides the receives of a shared queue among connections. Knows nothing of verbs, so that a simulation can
 // use it.
 //
-// Each connection has its least share for as long as it lives: credits::kLeast receives that nobody else can
-// use. The others are spare. A connection may have an equal part of them on top; when the number of
-// connections grows, it gives back what is too much as its receives become free. A receive counts as the
+// Each connection always has credits::kLeast receives that no other connection can use. The others are spare.
+// A connection may have an equal part of the spare ones, too. When the number of connections grows, a
+// connection has too many, and gives some back as its receives become free. A receive counts as the
 // connection's from the credit for it until the program has returned the message. So the sum of all credits
 // and of all messages that the program has is at most capacity(), and no SEND meets a missing receive.
 class receive_shares {
@@ -32,7 +32,7 @@ class receive_shares {
   receive_shares(std::uint32_t max_connections, std::uint32_t spare)
       : max_connections_(max_connections), spare_(spare), free_(spare) {}
 
-  // Begins a share of at most `max` receives. Returns false if max_connections have one.
+  // Begins a share of at most `max` receives. Returns false if max_connections connections have a share.
   bool join(share& one, std::uint32_t max) {
     if (connections_ == max_connections_) return false;
     ++connections_;
@@ -49,8 +49,9 @@ class receive_shares {
     --connections_;
     one = share();
   }
-  // A receive of the share has been posted again. Returns the number of credits that the peer gets for it:
-  // none if the share is larger than it should be now, and more than one if it grows.
+  // Counts a receive of the share that has been posted again. Returns the number of credits that the peer
+  // gets for it. The number is 0 if the share is larger than it should be now, and above 1 if the share
+  // grows.
   std::uint32_t on_freed(share& one) {
     if (one.size_ <= fair(one)) return 1 + grow(one);
     --one.size_;
@@ -60,7 +61,7 @@ class receive_shares {
   }
 
   std::uint32_t connections() const { return connections_; }
-  // Receives that all connections together have now, and the most that they can have.
+  // The number of receives that all connections together have now, and the most that they can have.
   std::uint32_t taken() const { return taken_; }
   std::uint32_t capacity() const { return max_connections_ * credits::kLeast + spare_; }
 

@@ -12,9 +12,9 @@
 
 namespace verbena::detail {
 
-// Returns verbena_search_route() of Verbena's libibverbs, or null if the program has another one. A weak
-// symbol would not do: a program that is linked to Verbena's has its version, and would not start with
-// another.
+// Returns verbena_search_route() of Verbena's libibverbs, or nullptr if the program has another libibverbs. A
+// weak symbol would not do: it would have the symbol version of Verbena's library, and the program would not
+// start with another one.
 using route_search_call = bool(ibv_context*, const ibv_ah_attr*);
 inline route_search_call* find_route_search() {
   static route_search_call* const found =
@@ -22,9 +22,10 @@ inline route_search_call* find_route_search() {
   return found;
 }
 
-// Whether ibv_modify_qp(3) and ibv_create_ah(3) return at once with this address vector. Returns false while
-// the hardware address of the next hop is unknown, and makes the kernel look for it. Those calls would wait
-// for a second, and so would all coroutines of their loop. Returns true if libibverbs has no such search.
+// Returns whether ibv_modify_qp(3) and ibv_create_ah(3) would return at once with this address vector.
+// Returns false while the hardware address of the next hop is unknown, and makes the kernel look for it.
+// Meanwhile these calls would wait for up to a second, and so would all coroutines of the loop. Returns true
+// if libibverbs has no such search.
 inline bool search_route(ibv_context* device, const ibv_ah_attr& address) {
   route_search_call* const search = find_route_search();
   return search == nullptr || search(device, &address);
@@ -33,8 +34,9 @@ inline bool search_route(ibv_context* device, const ibv_ah_attr& address) {
 // Looks for the hardware address of a next hop while the loop goes on. Peers may make up their addresses.
 class route_search {
  public:
-  // Calls `on_end` with true when the address is known, or before it returns if it is known already. Calls it
-  // with false after about a second. `on_end` may destroy the search, which then ends.
+  // Looks until the address is known, and then calls `on_end` with true; if it is known already, before
+  // start() returns. Calls `on_end` with false after about a second. Destroying this object ends the search;
+  // `on_end` may do so.
   void start(loop& io, ibv_context* device, const ibv_ah_attr& address, std::function<void(bool)> on_end) {
     on_end_ = std::move(on_end);
     look(io, device, address, kFirstPause);

@@ -29,17 +29,18 @@ namespace verbena::rpc {
 struct client_options {
   // How long idempotent calls wait for a new connection after one was lost.
   duration reconnect = std::chrono::seconds(5);
-  // Bytes of one reply. Longer ones fail with EMSGSIZE, and so do those of 2 GiB.
+  // The most bytes of one reply. Calls with longer replies fail with EMSGSIZE. So do calls with replies of 2
+  // GiB and more, whatever this option says.
   std::size_t max_reply = std::size_t{64} << 20;
-  // Bytes of large replies that are fetched at a time. A single one may be larger.
+  // The most bytes of large replies that are fetched at a time. A single reply may be larger.
   std::size_t max_replies = std::size_t{64} << 20;
-  // How long close() waits for the server.
+  // How long close() waits for the server: for replies, and until the last messages have arrived.
   duration patience = std::chrono::seconds(30);
   connection_options connection = {};
 };
 
 struct call_options {
-  duration deadline = duration::max();
+  duration deadline = duration::max();  // from the beginning of the call; max(): none
   // Running the method twice does no harm: the call is repeated if its connection is lost.
   bool idempotent = false;
 };
@@ -49,9 +50,9 @@ namespace detail {
 // A call, from its beginning until the server has answered and the program has released it.
 template <class Connection>
 struct client_call {
-  std::uint64_t number = 0;  // position in the client's calls, and how often it was used (from bit 32)
+  std::uint64_t number = 0;  // bits 0 to 31: index in calls_; from bit 32: how often it was used
   std::uint64_t method = 0;
-  std::string arguments;                       // until sent; of idempotent calls until answered
+  std::string arguments;                       // kept until sent, or for idempotent calls until answered
   std::optional<memory_of<Connection>> large;  // arguments that the server fetches
   bool is_idempotent = false;
   bool is_sent = false;      // the server will answer, or the connection will end
@@ -83,7 +84,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     link_ = co_await dial();
     io_.spawn([self](loop&) { return self->run(); });
   }
-  // Begins a call. It waits if the server has as many as it takes, or if there is no connection.
+  // Begins a call. The call waits if the server has as many calls as it takes (kind::window), or if there is
+  // no connection. Copies the arguments.
   call& begin(std::uint64_t method, std::span<const std::byte> arguments, const call_options& how) {
     call& one = make();
     one.method = method;
@@ -101,7 +103,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     }
     return one;
   }
-  // The program does not want the result any more.
+  // Forgets a call, because the program does not want the result any more. Cancels the call if it has not
+  // ended.
   void release(call& one) {
     one.waiting.forget();
     one.is_released = true;
@@ -145,7 +148,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     if (!made->is_usable()) throw exception(error("connect", EPROTO, where_, "the peer speaks no RPC"));
     co_return made;
   }
-  // Serves this connection, and then further ones for as long as calls wait.
+  // Takes the records of this connection until it ends. Then connects again, for as long as calls wait.
   task<> run() {
     const auto self = this->shared_from_this();
     for (;;) {
@@ -156,7 +159,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
       if (!co_await connect_again()) co_return;
     }
   }
-  // Connects if calls wait for it. Returns false if none does any more.
+  // Connects if calls wait for a connection. Returns false if no call waits any more, or the client was
+  // closed.
   task<bool> connect_again() {
     const time_point give_up = io_.now() + options_.reconnect;
     for (duration pause = kFirstPause; !queue_.empty() && !is_closed_;) {
@@ -178,7 +182,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
       if (co_await self->connect_again()) co_await self->run();
     });
   }
-  // Idempotent calls wait for the next connection, all others fail.
+  // Handles the loss of the connection: idempotent calls wait for the next connection, all others fail.
   void lost(const error& reason) {
     link_ = nullptr;
     window_ = under_way_ = 0;
@@ -253,7 +257,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
         return false;
     }
   }
-  // The server has answered. Gives the outcome to the program, unless the call is over for it.
+  // Handles an answer of the server. Gives the outcome to the program, unless the call is over for it.
+  // Returns false, as the next functions do, if the answer belongs to no call: the record is malformed.
   template <class Fill>
   bool answered(const record& one, Fill fill) {
     call* const its = find(one.call);
@@ -261,7 +266,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     settle(*its, fill);
     return true;
   }
-  // The server has refused or failed a call. One that stops refuses all: its successor may take them.
+  // Handles a call that the server has refused or that has failed there. A server that stops refuses all
+  // calls. Then an idempotent call is repeated, because a new server may take it.
   bool refused(const record& one) {
     call* const its = find(one.call);
     if (its == nullptr || its->is_fetching) return false;
@@ -278,7 +284,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     });
     return true;
   }
-  // The server does not have the call any more.
+  // Notes that the server does not have the call any more.
   void take_back(call& its) {
     its.is_sent = its.is_fetching = false;
     its.large.reset();
@@ -296,7 +302,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     pump();
     wake_closing();
   }
-  // Each call has one reply: a second one would take further memory.
+  // Begins to fetch a large reply. Refuses a second reply to a call, which would take further memory.
   bool fetch(const record& one, const std::shared_ptr<link<connection>>& from) {
     remote_slice there;
     call* const its = find(one.call);
@@ -340,7 +346,7 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     finish(one, error("call", ETIMEDOUT, {}, "the deadline has passed"));
     cancel(one);
   }
-  // The server ends the call where it is suspended, and answers.
+  // Cancels a call. If it was sent, the server ends it where it is suspended, and still answers.
   void cancel(call& one) {
     if (one.is_sent) {
       if (link_) link_->send({kind::cancel, 0, one.number});
@@ -400,15 +406,15 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
   std::vector<call*> free_;
   std::deque<call*> queue_;
   list<waiter> closing_;
-  fetch_memory memory_{std::numeric_limits<std::size_t>::max()};  // replies_ alone limits it
+  fetch_memory memory_{std::numeric_limits<std::size_t>::max()};  // no limit: replies_ has one
   fetch_line replies_;
 };
 
 }  // namespace detail
 
-// A call that is under way. Awaiting it returns the result, or throws exception: with the errno of the
-// server's reply, ETIMEDOUT, or ECONNRESET if the connection was lost and the call may have run. Destroying
-// it cancels the call.
+// A call that is under way. Awaiting it returns the result, or throws exception. The exception has the errno
+// of the server's reply, ETIMEDOUT, or ECONNRESET if the connection was lost and the call may have run.
+// Destroying this object cancels the call.
 template <class Network>
 class [[nodiscard]] basic_pending_call {
  public:
@@ -434,9 +440,10 @@ class [[nodiscard]] basic_pending_call {
   typename core::call* call_;
 };
 
-// Calls the methods of a server. Any number of calls may be under way; the server's window limits those that
-// it has at once. Connects again when a call is made after the connection was lost. Belongs to its loop's
-// thread. Its destruction disconnects; await close() to let the calls end first.
+// Calls the methods of a server. Any number of calls may be under way. The server limits how many calls it
+// has at once; others wait in the client. If a call is made after the connection was lost, the client
+// connects again. Belongs to its loop's thread. Its destruction disconnects; await close() to let the calls
+// end first.
 template <class Network>
 class basic_client {
  public:
@@ -453,8 +460,8 @@ class basic_client {
     if (core_) core_->shut();
   }
 
-  // Begins a call, and copies the arguments. Longer arguments than half a message go by rendezvous: the
-  // server reads them.
+  // Begins a call, and copies the arguments. Arguments longer than half a message go by rendezvous: the
+  // server fetches them by RDMA READ.
   template <method_name Method>
   pending call(std::span<const std::byte> arguments, const call_options& how = {}) {
     static constexpr std::uint64_t kNumber = detail::number_of(Method.view());
@@ -468,12 +475,12 @@ class basic_client {
     return {core_, core_->begin(detail::number_of(method), detail::bytes_of(arguments), how)};
   }
 
-  // Waits for the calls under way, for client_options::patience at most, and disconnects.
+  // Waits for the calls under way, for client_options::patience at most. Then disconnects.
   task<> close() { return core_->close(); }
   bool is_connected() const { return core_->is_connected(); }
-  // The connection that calls use now, such as for RDMA READs of memory that the server shares. nullptr if
-  // there is none. It may end whenever the coroutine is suspended; operations that have begun go on. Leave
-  // its messages to the client.
+  // Returns the connection that calls use now, for example for RDMA READs of memory that the server shares.
+  // Returns nullptr if there is none. The connection may end whenever the coroutine is suspended; operations
+  // that have begun go on. Leave its messages to the client.
   typename Network::connection* get() const { return core_->peer(); }
 
  private:

@@ -8,12 +8,13 @@
 
 #include <verbena/cm.hpp>
 
-// Limits the memory of large arguments and replies that an end READs. A READ has a place in the line of its
-// connection: it waits there for its turn, then it has memory until its place ends. Connections of one host
-// wait in order for the memory that all share.
+// Limits the memory of large arguments and replies that an end READs. The READs of a connection wait in a
+// queue (class fetch_line), where each has a place. A READ waits for its turn there. Then it has memory until
+// its place is destroyed. Connections of one host wait in order for the memory that all connections share.
 namespace verbena::rpc::detail {
 
-// Bytes that are in use, and their limit. One use may be larger than the limit: then it has all for itself.
+// The number of bytes that are in use, and its limit. A single use may be larger than the limit if no other
+// bytes are in use.
 class byte_budget {
  public:
   explicit byte_budget(std::size_t limit) : limit_(limit) {}
@@ -27,15 +28,16 @@ class byte_budget {
   std::size_t used_ = 0;
 };
 
-// Bytes that the connections of all hosts share, and the lines of connections that wait for them.
+// A number of bytes that the connections of all hosts share, and the connections that wait for some of them.
+// Line is the class of a connection's queue: fetch_line or reply_line.
 //
-// There is no fixed share for a host. A host may take more if it then has at most twice the bytes still free.
-// So a single host gets at most two thirds; two hosts get two fifths each, and a fifth stays free. A host
-// without any bytes may always take some, even beyond the limit: others cannot keep it waiting.
+// There is no fixed share for a host. A host may take more if it then has at most twice the bytes that are
+// still free. So a single host gets at most two thirds. Two hosts get two fifths each, and a fifth stays
+// free. A host without any bytes may always take some, even beyond the limit: others cannot keep it waiting.
 template <class Line>
 class shared_memory {
  public:
-  // The bytes that the connections of one host have, and those connections that wait for more.
+  // The bytes that the connections of one host have, and its connections that wait for more.
   struct share : verbena::detail::list_node {
     std::size_t used = 0;
     verbena::detail::list<Line> waiting;
@@ -43,7 +45,8 @@ class shared_memory {
 
   explicit shared_memory(std::size_t limit) : limit_(limit) {}
 
-  // Returns the share of a host, which ends with its last copy. REQUIRES: this outlives it
+  // Returns the share of a host. The share ends with the last copy of the result. REQUIRES: this object
+  // outlives the share
   std::shared_ptr<share> share_of(const std::string& host) {
     std::weak_ptr<share>& known = shares_[host];
     std::shared_ptr<share> found = known.lock();
@@ -56,6 +59,7 @@ class shared_memory {
     }
     return found;
   }
+  // Returns whether a host may take this many bytes now.
   bool has_room(const share& its, std::size_t bytes) const {
     const std::size_t left = limit_ > used_ ? limit_ - used_ : 0;
     return its.used == 0 || (bytes <= left && (its.used + bytes) / 2 <= left - bytes);
@@ -69,13 +73,13 @@ class shared_memory {
     used_ -= bytes;
   }
 
-  // Waits as the last of its host.
+  // Lets a connection wait for bytes, behind the other connections of its host.
   void wait(share& its, Line& last) {
     its.waiting.push_back(last);
     if (!its.is_linked()) waiting_.push_back(its);
   }
-  // Calls `go_on` with the first line of each host that waits. While that returns true, calls it with the
-  // next one of the host. REQUIRES: `go_on` unlinks the line if it returns true
+  // Calls `go_on` with the first waiting connection of each host. While `go_on` returns true, calls it with
+  // the next connection of the same host. REQUIRES: `go_on` unlinks the connection if it returns true
   template <class GoOn>
   void visit(GoOn go_on) {
     verbena::detail::list<share> all;
@@ -99,7 +103,7 @@ class shared_memory {
 class fetch_line;
 using fetch_memory = shared_memory<fetch_line>;
 
-// The READs of one connection that wait for their turn.
+// The queue of one connection: its READs that wait for their turn.
 class fetch_line : public verbena::detail::list_node {
  public:
   // A READ, from its request for memory until nobody needs the memory.
@@ -123,7 +127,7 @@ class fetch_line : public verbena::detail::list_node {
     auto turn() {
       return verbena::detail::wait_in(awaiting_, [this] { return has_turn_; });
     }
-    // The READ has ended. The place keeps the memory.
+    // Notes that the READ has ended. The place keeps the memory.
     void end_read() {
       if (!is_reading_) return;
       is_reading_ = false;
@@ -140,7 +144,7 @@ class fetch_line : public verbena::detail::list_node {
     verbena::detail::list<verbena::detail::waiter> awaiting_;
   };
 
-  // `host`: the peer's.
+  // `limit`: bytes for this connection. `host`: that of the peer (connection::peer_host()).
   fetch_line(loop& io, fetch_memory& shared, std::size_t limit, const std::string& host)
       : io_(io), shared_(shared), share_(shared.share_of(host)), budget_(limit) {}
   ~fetch_line() {
@@ -149,10 +153,12 @@ class fetch_line : public verbena::detail::list_node {
   }
 
  private:
-  // A connection posts no more READs at once (initiator_depth); further ones would wait with their buffers.
+  // The READs that a connection posts at once (initiator_depth). Further ones would wait in the adapter with
+  // their buffers.
   static constexpr std::size_t kMaxReads = 16;
 
-  // Lets READs have their turn while there is room. Returns false if the first waits for the shared memory.
+  // Gives READs their turn while there is memory for them. Returns false if the first waits for the shared
+  // memory.
   bool advance() {
     while (!waiting_.empty() && reads_ < kMaxReads && budget_.has_room(waiting_.front().bytes_)) {
       place& first = waiting_.front();
@@ -173,7 +179,7 @@ class fetch_line : public verbena::detail::list_node {
     one.has_turn_ = one.is_reading_ = true;
     io_.wake_all(one.awaiting_);
   }
-  // Whether other lines of the host have waited for longer.
+  // Whether other connections of the host have waited for longer.
   bool is_behind_others() const { return !share_->waiting.empty() && &share_->waiting.front() != this; }
   void give_back(std::size_t bytes) {
     budget_.give_back(bytes);

@@ -23,7 +23,8 @@ using verbena::detail::list;
 using verbena::detail::wait_in;
 using verbena::detail::waiter;
 
-// The network of calls: connections, and memory that the peer may READ. A simulation has another one.
+// How a client and a server reach each other: by connections of verbs. A simulation has another class for the
+// template parameter Network.
 struct verbs_network {
   using connection = verbena::connection;
   using listener = verbena::listener;
@@ -36,29 +37,31 @@ struct verbs_network {
 template <class Connection>
 using memory_of = decltype(std::declval<Connection&>().share(std::size_t{}, access{}));
 
-// A connection that carries records. Joins the records of one turn of the loop into messages, and keeps those
-// that the peer has no room for. Belongs to the loop's thread; its own coroutines share it.
+// A connection that carries records (rpc/record.hpp). Joins the records of one turn of the loop into
+// messages, and keeps the messages for which the peer has no receive yet. Belongs to the loop's thread; its
+// own coroutines share it.
 //
-// A server's link limits what a client can make it keep: see serve(). A client reads replies also while its
-// own calls wait. If both ends read nothing while much waits, each would wait for the other.
+// The link of a server limits what a client can make it keep: see serve(). The link of a client always takes
+// replies, also while its own calls wait. If both ends took no messages while they have much to send, each
+// would wait for the other.
 template <class Connection>
 class link : public std::enable_shared_from_this<link<Connection>> {
  public:
   link(loop& io, Connection peer) : io_(io), connection_(std::move(peer)) {}
 
-  // Serves the peer: messages that it has not received count in `account` until end(). If one waits for
-  // longer than `patience`, the connection ends before twice that time. REQUIRES: nothing has been sent, and
-  // the account lives until end()
+  // Makes this the link of a server. Messages that the client has not received count in `account` until
+  // end(). If a message waits for longer than `patience`, ends the connection, at the latest after twice that
+  // time. REQUIRES: nothing has been sent, and the account lives until end()
   void serve(reply_line& account, duration patience) {
     account_ = &account;
     patience_ = patience;
   }
-  // Begins to send. Call it once.
+  // Begins to send records. Call this function once.
   void start() {
     io_.spawn([self = this->shared_from_this()](loop&) { return self->transmit(); });
     io_.spawn([self = this->shared_from_this()](loop&) { return self->count_arrivals(); });
   }
-  // Adds a record to those that are sent next. Without memory for it, the connection ends. REQUIRES:
+  // Adds a record to the next message. If there is no memory for it, ends the connection. REQUIRES:
   // size_of(record) <= max_record()
   void send(const record& one) try {
     if (has_ended_) return;
@@ -75,20 +78,21 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   std::size_t max_record() const { return capacity(); }
   // Whether the peer receives messages that are long enough for records.
   bool is_usable() const { return capacity() >= kMinMessage; }
-  // The longest payload that travels in a record. Longer ones go by rendezvous: an RDMA READ of the receiver.
-  // It leaves room for several records in a message.
+  // Returns the most bytes of a payload that travels in a record, so that a message has room for several
+  // records. Longer payloads go by rendezvous: the receiver fetches them by RDMA READ.
   std::size_t max_payload() const { return capacity() / 2 - kRecordHeader; }
 
-  // Whether more waits for the peer than it takes soon: the caller should make no more work.
+  // Whether more than kMaxWaiting bytes wait for the peer. Then the caller should make no more work.
   bool is_congested() const { return waiting_bytes_ > kMaxWaiting && !has_ended_; }
-  // Waits until the link is not congested, or has ended. Another coroutine may make it congested again first.
+  // Waits until the link is not congested, or has ended. Another coroutine may make it congested again before
+  // the caller continues.
   auto room() {
     return wait_in(congested_, [this] { return !is_congested(); });
   }
 
   // Calls `on_record` for each record, until the connection ends. Returns the reason, or nothing if the peer
-  // has disconnected. `on_record` returns false for a malformed record, which ends the connection. A server's
-  // link takes no records while it is congested: a peer that does not read is not served.
+  // has disconnected. If `on_record` returns false, the record is malformed, and the connection ends. The
+  // link of a server takes no records while it is congested: a peer that does not read is not served.
   template <class OnRecord>
   task<std::optional<error>> receive(OnRecord on_record) {
     const auto self = this->shared_from_this();
@@ -162,7 +166,8 @@ class link : public std::enable_shared_from_this<link<Connection>> {
     filled_ = 0;
   }
 
-  // The messages that there are now have `patience`. One timer for all costs nothing for each message.
+  // Starts the timer by which all messages made so far must have arrived. One timer for all messages costs
+  // nothing for each message.
   void watch() {
     due_ = made_;
     stalled_.start(io_.timers(), io_.now() + patience_, [this] {
@@ -221,10 +226,10 @@ class link : public std::enable_shared_from_this<link<Connection>> {
   buffer open_;  // the message that records are added to
   std::size_t filled_ = 0;
   std::deque<buffer> full_;
-  std::size_t waiting_bytes_ = 0;                         // of records that have not been handed on
+  std::size_t waiting_bytes_ = 0;                         // of records that the connection does not have yet
   std::deque<sending> under_way_;                         // without the one that count_arrivals() awaits
   std::uint64_t made_ = 0, handed_on_ = 0, arrived_ = 0;  // numbers of messages
-  reply_line* account_ = nullptr;                         // of a client that is served
+  reply_line* account_ = nullptr;                         // of the client; nullptr: this is a client's link
   duration patience_{};
   std::uint64_t due_ = 0;           // as many messages must have arrived when `stalled_` ends
   verbena::detail::timer stalled_;  // runs while messages wait

@@ -16,9 +16,9 @@
 
 // Protocol Buffers over remote procedure calls. A program that includes this header links libprotobuf.
 //
-//   rpc::protobuf::on<"store.get", GetRequest>(methods, [&](const GetRequest& wanted) { return find(wanted);
-//   }); GetReply reply = co_await rpc::protobuf::call<GetReply>(client, "store.get", wanted, {.deadline =
-//   1ms});
+//   rpc::protobuf::on<"store.get", GetRequest>(
+//       methods, [&](const GetRequest& wanted) { return find(wanted); });
+//   GetReply reply = co_await rpc::protobuf::call<GetReply>(client, "store.get", wanted, {.deadline = 1ms});
 //
 // Services that protoc generates (option cc_generic_services) work as they are: add() serves one, and its
 // Stub takes a protobuf::channel.
@@ -30,7 +30,8 @@ inline error malformed(std::string_view method) {
   return {"parse a message of", EBADMSG, method, "client and server have different .proto files?"};
 }
 
-// Tells a handler's failure to the caller of a generated service, and the end of the call to the service.
+// The controller of a call of a generated service. The service reports failures by it, and learns by it when
+// the call is cancelled or has ended.
 class controller final : public google::protobuf::RpcController {
  public:
   void Reset() override {
@@ -76,7 +77,7 @@ class generated_call final : public google::protobuf::Closure,
                              public std::enable_shared_from_this<generated_call> {
  public:
   explicit generated_call(loop& io) : io_(io) {}
-  // Begins the call. Keeps this object, and the client's call, until the service has called its closure.
+  // Begins the call. This object and the client's call stay until the service has called its closure.
   void begin(google::protobuf::Service& service, const google::protobuf::MethodDescriptor& method,
              running_call& its) {
     kept_ = shared_from_this();
@@ -90,7 +91,8 @@ class generated_call final : public google::protobuf::Closure,
     io_.wake_all(waiting_);
     hold_.reset();
   }
-  // The client does not want the result any more. The service may end the call early.
+  // Tells the service that the client does not want the result any more. The service may then end the call
+  // early.
   void cancel() {
     if (!is_done_) outcome.StartCancel();
   }
@@ -140,7 +142,7 @@ task<Response> parsed(pending_call call, std::string method) {
 
 }  // namespace detail
 
-// Adds a method: a function of a Request that returns a message, or a task of one.
+// Adds a method. Its handler is a function of a Request that returns a message, or a task of one.
 template <method_name Name, class Request, class Handler>
 void on(service& to, Handler with) {
   to.on<Name>([with = std::move(with)](std::string_view arguments) mutable -> task<reply> {
@@ -169,15 +171,16 @@ inline void add(loop& io, service& to, google::protobuf::Service& from) {
   }
 }
 
-// Calls a method. Throws exception, with EBADMSG for a reply of another type.
+// Calls a method, and parses the reply. Throws exception as pending_call does, and with EBADMSG for a reply
+// of another type.
 template <class Response>
 task<Response> call(client& by, std::string_view method, const google::protobuf::MessageLite& request,
                     call_options how = {}) {
   return detail::parsed<Response>(by.call(method, request.SerializeAsString(), how), std::string(method));
 }
 
-// Lets the stub of a generated service make its calls through a client. Calls of one thread only: that of the
-// client's loop.
+// Lets the stub of a generated service make its calls through a client. Only the thread of the client's loop
+// may use it. Each call needs a controller, which gets the failures.
 class channel final : public google::protobuf::RpcChannel {
  public:
   // REQUIRES: the client outlives the channel and its calls

@@ -11,8 +11,8 @@
 
 #include <endian.h>
 
-// Messages of an RPC connection consist of records, one after the other. So all calls that are made in one
-// turn of the loop travel in one message.
+// The messages of an RPC connection consist of records, one after the other. So all calls that are made in
+// one turn of the loop travel in one message.
 namespace verbena::rpc {
 
 // The name of a method as a template argument: call<"get">().
@@ -32,7 +32,8 @@ inline std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The number of a method: the FNV-1a hash of its name, in 64 bits. A service refuses two names of one number.
+// Returns the number of a method: the FNV-1a hash of its name, in 64 bits. A service refuses two names of one
+// number.
 constexpr std::uint64_t number_of(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char each : name) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001b3;
@@ -59,18 +60,18 @@ struct record {
   std::span<const std::byte> payload{};
 };
 
-// The longest arguments and results, whatever the options say: neither RDMA READs nor protobuf's messages are
-// longer.
+// The most bytes of arguments and results, whatever the options say: neither RDMA READs nor protobuf's
+// messages are longer.
 inline constexpr std::size_t kMaxData = (std::size_t{1} << 31) - 1;
 
-// 24 bytes before each payload, little-endian: size of the payload (4), kind (1), 0 (1), code (2), call (8),
-// method (8).
+// The bytes of the header before each payload. Its little-endian fields, with their bytes: size of the
+// payload (4), kind (1), 0 (1), code (2), call (8), method (8).
 inline constexpr std::size_t kRecordHeader = 24;
 
 inline std::size_t size_of(const record& one) {
   return kRecordHeader + one.payload.size();
 }
-// REQUIRES: there is room for size_of(one)
+// Writes a record to `at`. REQUIRES: there is room for size_of(one)
 inline void put(const record& one, std::byte* at) {
   const std::uint32_t size = htole32(static_cast<std::uint32_t>(one.payload.size()));
   const std::uint16_t code = htole16(one.code);

@@ -8,10 +8,10 @@
 #include <verbena/cm.hpp>
 #include <verbena/rpc/fetches.hpp>
 
-// Limits the memory of replies that clients have not received: large ones that they do not fetch, and
-// messages that wait for their credits. A method waits until its client has room. The length of its reply is
-// known only when it ends. So methods that run at the same time may exceed the limit together. A host that
-// has received all its replies may run a call whatever others have.
+// Limits the memory of replies that clients have not received: large replies that they do not fetch, and
+// messages for which they have no receive. A method begins only when its client may have a further reply. The
+// length of the reply is known only when the method ends. So methods that run at the same time may exceed the
+// limit together. If a host has received all its replies, its next call runs even when other hosts use much.
 namespace verbena::rpc::detail {
 
 class reply_line;
@@ -20,7 +20,7 @@ using reply_memory = shared_memory<reply_line>;
 // The replies of one client, and the calls that wait until it has received some.
 class reply_line : public verbena::detail::list_node {
  public:
-  // `host`: the client's.
+  // `limit`: bytes for this client. `host`: that of the client (connection::peer_host()).
   reply_line(loop& io, reply_memory& of_server, std::size_t limit, const std::string& host)
       : io_(io), of_server_(of_server), share_(of_server.share_of(host)), budget_(limit) {}
   ~reply_line() {
@@ -28,8 +28,10 @@ class reply_line : public verbena::detail::list_node {
     give_back(budget_.used());
   }
 
+  // Returns whether the client may have a further reply now.
   bool has_room() const { return budget_.has_room(1) && of_server_.has_room(*share_, 1); }
-  // Waits until there is room. Those that wait go on one after the other, as a reply may take the room.
+  // Waits until has_room(). Each waiting call checks this again when it continues, because the reply of
+  // another call may have come before.
   task<> room() {
     while (!has_room()) {
       // Where its own budget is full, only its own replies make room.

@@ -29,20 +29,22 @@
 namespace verbena::rpc {
 
 struct server_options {
-  std::size_t max_calls = 1024;  // of one client at a time; further ones wait in its queue
-  // Bytes of one call's arguments. Longer ones fail with EMSGSIZE, and so do those of 2 GiB.
+  std::size_t max_calls = 1024;  // of one client at a time; further calls wait in the client
+  // The most bytes of one call's arguments. Calls with longer arguments fail with EMSGSIZE. So do calls with
+  // 2 GiB and more, whatever this option says.
   std::size_t max_arguments = std::size_t{16} << 20;
-  // Bytes of large arguments that the calls of one client, and of all clients, have at a time. Further calls
-  // wait. A single call may be larger. Hosts of clients share the bytes of all: one that has none need not
-  // wait, and one that has some may get no more, while others use much.
+  // The most bytes of large arguments that the calls of one client, and of all clients, have at a time.
+  // Further calls wait. A single call may be larger. The hosts of clients share max_all_arguments. A host
+  // that has no bytes need not wait. A host that has some may have to wait while others use much.
   std::size_t max_client_arguments = std::size_t{64} << 20;
   std::size_t max_all_arguments = std::size_t{1} << 30;
-  // Bytes of replies that one client, and all clients, have not received yet. Further calls wait. Hosts share
-  // the bytes of all likewise.
+  // The most bytes of replies that one client, and all clients, have not received yet. Further calls wait.
+  // Hosts share max_all_replies in the same way.
   std::size_t max_client_replies = std::size_t{64} << 20;
   std::size_t max_all_replies = std::size_t{1} << 30;
-  // A client loses its connection if the READ of a call's arguments takes longer, or if it has not fetched a
-  // large reply by then. It loses it between this time and twice this time if it does not receive a message.
+  // How long a client may keep the server waiting. It loses its connection if the READ of a call's arguments
+  // takes longer, or if it does not fetch a large reply within this time. If it does not receive a message,
+  // it loses its connection after this time to twice this time.
   duration patience = std::chrono::seconds(30);
   // All clients of a loop share receives, so that idle ones cost little.
   connection_options connection = {.shared_receives = 2048};
@@ -50,8 +52,8 @@ struct server_options {
 
 namespace detail {
 
-// The calls of one client. Reads all that the client sends: its number of calls is limited by the window that
-// it was told.
+// The calls of one client. Its link takes all records that the client sends: the window (kind::window) limits
+// the number of calls.
 template <class Connection>
 class session : public std::enable_shared_from_this<session<Connection>> {
  public:
@@ -89,7 +91,8 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   void end() { link_->end(); }
 
  private:
-  // A call, from its arrival until its reply is on its way or, if that is large, has been fetched.
+  // A call, from its arrival until its reply has been given to the link. A large reply ends the call when the
+  // client has fetched it.
   struct call final : running_call {
     explicit call(session& owner) : its(owner) {}
     std::shared_ptr<void> hold() override { return its.hold(*this); }
@@ -100,7 +103,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     std::unique_ptr<fetch_line::place> large_arguments;
     std::optional<task<>> work;
     std::uint64_t hold_number = 0;  // 0: nobody holds it
-    bool is_fetching = false;       // its READ is under way
+    bool is_fetching = false;       // the READ of its arguments is under way
     bool is_cancelled = false;
     bool has_ended = false;      // of `work`
     bool was_suspended = false;  // `work` cannot destroy itself at its end: forget_ended() does
@@ -148,8 +151,9 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     if (added.is_over()) calls_.erase(one.call);
     return true;
   }
-  // Ends the call where it is suspended. Answers when its READ has ended and nobody holds it: until then it
-  // is one of max_calls, and the client keeps the memory of its arguments.
+  // Ends the call where it is suspended. Answers when the READ of its arguments has ended and nobody holds
+  // the call (running_call::hold()). Until then it is one of max_calls, and the client keeps the memory of
+  // its arguments.
   bool cancel(std::uint64_t number) {
     const auto found = calls_.find(number);
     if (found == calls_.end() || found->second->has_ended || found->second->is_cancelled) return true;
@@ -287,7 +291,7 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   const std::string host_;  // the client's
   fetch_line arguments_;
   reply_line replies_;
-  std::uint64_t holds_ = 0;  // that calls have had
+  std::uint64_t holds_ = 0;  // number of holds so far
   std::unordered_map<std::uint64_t, std::unique_ptr<call>> calls_;
   std::vector<std::uint64_t> ended_;
   verbena::detail::timer clean_up_;
@@ -298,9 +302,9 @@ class session : public std::enable_shared_from_this<session<Connection>> {
 }  // namespace detail
 
 // Serves the methods of a service to any number of clients. Belongs to its loop's thread. Its destruction
-// disconnects all clients; stop() lets their calls end first.
+// disconnects all clients; await stop() to let their calls end first.
 //
-// It speaks RDMA only, and never falls back to TCP: a host without an adapter fails with an error.
+// The server speaks RDMA only, and never falls back to TCP: a host without an adapter fails with an error.
 template <class Network>
 class basic_server {
  public:
@@ -321,7 +325,7 @@ class basic_server {
   basic_server& operator=(const basic_server&) = delete;
 
   std::uint16_t port() const { return listener_.port(); }
-  // Makes memory that the clients may reach by one-sided operations: see listener::share() and client::get().
+  // Makes a T that the clients may reach by one-sided operations: see listener::share() and client::get().
   template <class T>
   shared<T> share() {
     return listener_.template share<T>();
@@ -330,8 +334,8 @@ class basic_server {
   std::size_t clients() const { return clients_.size(); }
 
   // Accepts no further clients and calls, lets the running calls end, and disconnects. After
-  // server_options::patience, disconnects those whose calls have not ended, or who have not taken the
-  // answers.
+  // server_options::patience, disconnects the clients whose calls have not ended, or that have not received
+  // their replies.
   task<> stop() {
     start_.unlink();  // the loop may not have begun accept() yet
     accepting_.reset();

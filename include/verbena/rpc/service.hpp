@@ -42,27 +42,30 @@ class reply {
   int code_ = 0;
 };
 
-// A call on the server's side, for handlers that start work which goes on without their coroutine.
+// A running call at the server. Handlers need it if they start work that may go on after their coroutine was
+// destroyed.
 class running_call {
  public:
-  // Keeps the call as one of server_options::max_calls, and keeps its client waiting for the answer, until
-  // the result is destroyed, also if the handler's coroutine is destroyed before. Call it once.
+  // Returns a hold on the call, which lasts until the result is destroyed. If the client cancels the call
+  // meanwhile, the handler's coroutine is destroyed. But the call stays one of server_options::max_calls, and
+  // is answered only when the hold ends. Call this function once.
   virtual std::shared_ptr<void> hold() = 0;
 
  protected:
   ~running_call() = default;
 };
 
-// The methods of a server. Fill it before it is served.
+// The methods of a server. Add all methods before a server serves them.
 class service {
  public:
-  // Arguments and the call stay valid until the handler's coroutine has ended.
+  // A handler. Its arguments and its call stay valid until its coroutine has ended.
   using handler = std::function<task<reply>(std::span<const std::byte>, running_call&)>;
 
-  // Adds a method: a function of std::span<const std::byte> or std::string_view that returns task<reply>, or
-  // a reply at once. Its second parameter may be a running_call&. An exception of the handler fails the call.
-  // If the client cancels the call or is gone, the handler's coroutine is destroyed where it is suspended.
-  // REQUIRES: no method has this name
+  // Adds a method. Its handler is a function of std::span<const std::byte> or std::string_view that returns
+  // task<reply>, or a reply at once. Its second parameter may be a running_call&. An exception of the handler
+  // fails the call. If the client cancels the call or is gone, the handler's coroutine is destroyed where it
+  // is suspended. Throws exception with EEXIST if a method has this name, or another name with the same
+  // number.
   template <method_name Name, class Handler>
   void on(Handler with) {
     add(Name.view(), std::move(with));
@@ -73,6 +76,7 @@ class service {
     if (!methods_.emplace(number, adapted(std::move(with))).second)
       throw exception(error("add a method", EEXIST, name, "the service has a method of this name or number"));
   }
+  // Returns the handler of the method with this number (number_of()), or nullptr.
   const handler* find(std::uint64_t number) const {
     const auto found = methods_.find(number);
     return found != methods_.end() ? &found->second : nullptr;

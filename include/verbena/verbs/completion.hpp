@@ -20,9 +20,8 @@ namespace verbena {
 
 namespace detail {
 
-// The operation of a completion as text, for errors. Only the ID, the status and the queue pair of a failed
-// completion are valid (ibv_poll_cq(3)), so an error's operation is that of the request, if the caller knows
-// it.
+// Returns the operation of a completion as text, for errors. The operation of a failed completion is not
+// valid (ibv_poll_cq(3)). Callers that know the request pass the operation of the request.
 inline const char* name_of(ibv_wc_opcode operation) {
   switch (operation) {
     case IBV_WC_SEND:
@@ -66,14 +65,15 @@ class completion : private ibv_wc {
   // REQUIRES for all below: the request succeeded
   ibv_wc_opcode operation() const { return opcode; }
   bool is_receive() const { return (opcode & IBV_WC_RECV) != 0; }
-  // Length of what was received, read or fetched. For UD with the 40 bytes of the global route header.
+  // Returns the number of bytes that were received, read or fetched. For UD, it includes the 40 bytes of the
+  // global route header.
   std::uint32_t bytes() const { return byte_len; }
-  // The sender's 32 bits beside the data, in host byte order.
+  // Returns the immediate data, 32 bits in host byte order, or nothing if the sender has sent none.
   std::optional<std::uint32_t> immediate() const {
     if ((wc_flags & IBV_WC_WITH_IMM) == 0) return std::nullopt;
     return be32toh(imm_data);
   }
-  // The remote key that the sender has invalidated.
+  // Returns the remote key that the sender has invalidated, or nothing.
   std::optional<std::uint32_t> invalidated() const {
     if ((wc_flags & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return invalidated_rkey;
@@ -116,8 +116,8 @@ class completion_channel : public object<ibv_comp_channel> {
  public:
   using object::object;
 
-  // Is readable when a queue has an event. May be put into the program's own event loop, and may be made
-  // non-blocking.
+  // Returns the descriptor, which is readable when a queue has an event. The program may put it into its own
+  // event loop, and may make it non-blocking.
   int fd() const { return get()->fd; }
   // Waits for an event and acknowledges it. Returns the queue that has one, as the pointer of cq::get(). The
   // queue must be armed again before the next event. Fails with EAGAIN if the descriptor is non-blocking and
@@ -147,17 +147,18 @@ class cq : public object<ibv_cq> {
   completions<N> poll() const {
     return completions<N>(get());
   }
-  // Asks for one event on the channel when the next completion comes: with `solicited_only` the next that
-  // failed or was sent by a solicited() request. Poll once more after this call, because what has come before
-  // causes no event.
+  // Asks for one event on the channel when the next completion comes. With `solicited_only`, only a
+  // completion that has failed, or a receive whose message was sent by a solicited() request, causes the
+  // event. Poll once more after this call, because completions that came before it cause no event.
   result<void> arm(bool solicited_only = false) const {
     if (const int code = ibv_req_notify_cq(get(), solicited_only ? 1 : 0); code != 0)
       return error("arm a completion queue", code);
     return {};
   }
-  // The queue may hold more than was asked for.
+  // Returns the number of completions that the queue can hold. It may be more than was asked for.
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(get()->cqe); }
-  // Fails with EINVAL if the queue holds more completions than that.
+  // Changes the number of completions that the queue can hold. Fails with EINVAL if the queue has more
+  // completions than that.
   result<void> resize(std::uint32_t entries) const {
     if (const int code = ibv_resize_cq(get(), static_cast<int>(entries)); code != 0)
       return error("resize a completion queue", code);
@@ -175,8 +176,8 @@ inline result<cq> context::make_cq(std::uint32_t entries, const completion_chann
 
 // ---- extended completion queues
 
-// The current completion of an extended queue. Its fields are read from the adapter's own format when they
-// are asked for; a field that the queue was not made with must not be read.
+// The current completion of an extended queue. A field is read from the adapter's own format when its
+// function is called. REQUIRES: the queue was made with the field
 class extended_completion {
  public:
   explicit extended_completion(ibv_cq_ex* queue) : queue_(queue) {}
@@ -196,7 +197,7 @@ class extended_completion {
     if ((ibv_wc_read_wc_flags(queue_) & IBV_WC_WITH_INV) == 0) return std::nullopt;
     return ibv_wc_read_invalidated_rkey(queue_);
   }
-  // In ticks of the adapter's clock, and in nanoseconds since 1970.
+  // Return the time of the completion: in ticks of the adapter's clock, and in nanoseconds since 1970.
   std::uint64_t timestamp() const { return ibv_wc_read_completion_ts(queue_); }
   std::uint64_t wallclock_ns() const { return ibv_wc_read_completion_wallclock_ns(queue_); }
   verbena::error error() const {

@@ -30,7 +30,8 @@ class xrc_domain;
 
 // ---- addresses
 
-// The prefix of IPv4 addresses that are written as IPv6 addresses (RFC 4291, 2.5.5.2), as RoCEv2 does.
+// Returns whether an address is an IPv4 address in the form of an IPv6 address (RFC 4291, 2.5.5.2), as RoCEv2
+// writes it.
 inline bool is_ipv4(const ibv_gid& gid) {
   constexpr std::array<std::uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(kPrefix.begin(), kPrefix.end(), gid.raw);
@@ -52,8 +53,8 @@ inline std::string to_string(const ibv_gid& gid) {
 // The state, limits and link of a port.
 using port_attributes = ibv_port_attr;
 
-// An event of a device, such as the end of a link or an error of a queue pair. Acknowledges the event when it
-// is destroyed: an object with unacknowledged events cannot be destroyed, and its destructor would wait.
+// An event of a device, such as the end of a link or an error of a queue pair. Its destruction acknowledges
+// the event. Until then, an object that the event is about cannot be destroyed: its destructor waits.
 class async_event {
  public:
   explicit async_event(const ibv_async_event& event) : event_(event) {}
@@ -134,26 +135,27 @@ class context : public object<ibv_context> {
 
   // Returns the addresses of a port.
   result<std::vector<ibv_gid_entry>> gids(std::uint8_t port = 1) const { return detail::gids(get(), port); }
-  // Chooses the address that connections of the port should use: RoCEv2 before the others, then an IPv4
-  // address, a global and a link-local IPv6 address. With `peer`, addresses of the peer's kind come first.
-  // Fails with EADDRNOTAVAIL if the port has no address.
+  // Chooses the address that connections of the port should use. Prefers RoCEv2 to other types. Then prefers
+  // an IPv4 address to a global IPv6 address, and that to a link-local one. With `peer`, addresses of the
+  // same kind of IP address as `peer` come before all others. Fails with EADDRNOTAVAIL if the port has no
+  // address.
   result<ibv_gid_entry> choose_gid(std::uint8_t port = 1, const ibv_gid* peer = nullptr) const {
     return detail::choose_gid(get(), port, peer);
   }
 
   result<pd> make_pd() const;
-  // `entries`: minimum number of completions that the queue holds. With `channel`, the queue can wake a
-  // thread that sleeps (cq::arm()).
+  // Makes a completion queue. `entries`: minimum number of completions that the queue holds. With `channel`,
+  // the queue can wake a thread that sleeps (cq::arm()).
   result<cq> make_cq(std::uint32_t entries, const completion_channel* channel = nullptr) const;
-  // A queue whose completions have the given fields: flags of ibv_create_cq_wc_flags.
+  // Makes a completion queue whose completions have the given fields: flags of ibv_create_cq_wc_flags.
   result<extended_cq> make_extended_cq(std::uint32_t entries, std::uint64_t fields = IBV_WC_STANDARD_FLAGS,
                                        const completion_channel* channel = nullptr) const;
   result<completion_channel> make_channel() const;
-  // A domain of its own for XRC, or with `file` the domain that processes share by this file.
+  // Makes an XRC domain. With the descriptor `file`, opens the domain that processes share by this file.
   result<xrc_domain> make_xrc_domain(int file = -1) const;
 
-  // The descriptor is readable when an event is pending. next_event() waits for one, unless the descriptor is
-  // non-blocking: then it fails with EAGAIN.
+  // async_fd() is readable when an event is pending. next_event() waits for an event. If async_fd() is
+  // non-blocking and no event is pending, it fails with EAGAIN.
   int async_fd() const { return get()->async_fd; }
   result<async_event> next_event() const {
     ibv_async_event event{};
@@ -189,7 +191,8 @@ class device {
   int index_;
 };
 
-// Returns the devices of this machine. None if there are no devices or the list cannot be read.
+// Returns the devices of this machine. The result is empty if there are no devices or the list cannot be
+// read.
 inline std::vector<device> devices() {
   int count = 0;
   ibv_device** const array = ibv_get_device_list(&count);

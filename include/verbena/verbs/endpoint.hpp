@@ -14,7 +14,8 @@ namespace verbena {
 
 // The address of a queue pair, which its peer needs to connect to it. The program sends these 40 bytes to the
 // peer in any way it likes. They are in network byte order, so that hosts of both byte orders understand each
-// other. Untrusted like all input: qp::connect() checks what it takes from it.
+// other. An endpoint from a peer is untrusted, as all input is: qp::connect() checks the endpoint
+// (is_valid()).
 class endpoint {
  public:
   endpoint() = default;

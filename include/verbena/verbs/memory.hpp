@@ -63,7 +63,7 @@ class slice {
     return {reinterpret_cast<std::uintptr_t>(data()), static_cast<std::uint32_t>(size()), lkey_};
   }
 
-  // Parts of the slice. Throw exception with ERANGE if they are not within it.
+  // Return a part of the slice. Throw exception with ERANGE if the part is not within the slice.
   slice first(std::size_t count) const {
     if (count > size()) throw_range();
     return {memory_.first(count), lkey_};
@@ -86,13 +86,14 @@ class slice {
   std::uint32_t lkey_ = 0;
 };
 
-// Memory without registration. Only inlined requests take it: post() copies its bytes.
+// Returns a slice of memory that is not registered. Only inlined requests take it: post() copies its bytes.
 inline slice unregistered(const void* data, std::size_t size) {
   return {{static_cast<std::byte*>(const_cast<void*>(data)), size}, 0};
 }
 
-// Memory of the peer: its address there, its length and its remote key. Trivially copyable, so that the owner
-// can send it to the peer. All fields are in the owner's byte order.
+// Memory of the peer: its address there, its length in bytes and its remote key. Trivially copyable, so that
+// the owner can send it to the peer. All fields are in the owner's byte order. first() and part() do not
+// check that the part is within the memory.
 struct remote_slice {
   std::uint64_t address = 0;
   std::uint64_t size = 0;
@@ -106,8 +107,8 @@ struct remote_slice {
 };
 static_assert(std::is_trivially_copyable_v<remote_slice> && sizeof(remote_slice) == 24);
 
-// Registered memory. Ends the registration when it is destroyed, and frees the memory if pd::allocate() made
-// it. Requests that use it must have completed.
+// Registered memory. Its destruction ends the registration, and frees the memory if pd::allocate() made it.
+// REQUIRES: all requests that use the memory have completed before
 class region : public object<ibv_mr> {
  public:
   using object::object;
@@ -123,9 +124,10 @@ class region : public object<ibv_mr> {
   slice part(std::size_t offset, std::size_t count = std::dynamic_extent) const {
     return slice(*this).part(offset, count);
   }
-  // For the peer, which reads or writes this memory.
+  // Returns address, length and remote key of this memory. Send them to the peer, which can then reach the
+  // memory.
   remote_slice remote() const { return {reinterpret_cast<std::uintptr_t>(data()), size(), rkey(), 0}; }
-  // The memory as an array of T. REQUIRES: T is trivially copyable, and the memory is aligned for it
+  // Returns the memory as an array of T. REQUIRES: T is trivially copyable, and the memory is aligned for it
   template <class T>
   std::span<T> as() const {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -138,8 +140,8 @@ class pd : public object<ibv_pd> {
  public:
   using object::object;
 
-  // Registers memory of the program, which must exist longer than the region. The region keeps `owner`, if
-  // that owns the memory.
+  // Registers memory of the program, which must exist longer than the region. If `owner` owns the memory, the
+  // region keeps it.
   result<region> register_memory(std::span<std::byte> memory, access rights = access::local_write,
                                  std::shared_ptr<void> owner = nullptr) const {
     // In newer headers ibv_reg_mr() is a macro.
@@ -159,8 +161,8 @@ class pd : public object<ibv_pd> {
     const std::shared_ptr<void> memory(pages, [size](void* last) { ::munmap(last, size); });
     return register_memory({static_cast<std::byte*>(pages), size}, rights, memory);
   }
-  // Registers memory of a device, such as a GPU, by its dma-buf descriptor. `address`: the base of the
-  // addresses in work requests.
+  // Registers memory of a device, such as a GPU. `file`: its dma-buf descriptor. `address`: the address that
+  // work requests use for the beginning of the region.
   result<region> register_dmabuf(int file, std::uint64_t offset, std::size_t size, std::uint64_t address,
                                  access rights) const {
     ibv_mr* const made =
@@ -172,7 +174,7 @@ class pd : public object<ibv_pd> {
   result<qp> make_qp(transport kind, const qp_options& options) const;
   result<srq> make_srq(const srq_options& options) const;
   result<memory_window> make_window(ibv_mw_type type = IBV_MW_TYPE_2) const;
-  // For UD: how to reach the port with this address.
+  // Makes an address handle, by which datagrams (UD) reach the port with this address.
   result<address_handle> make_address(const ibv_gid& gid, std::uint8_t port = 1) const;
   result<address_handle> make_address(ibv_ah_attr attributes) const;
 };
@@ -183,7 +185,8 @@ inline result<pd> context::make_pd() const {
   return pd(detail::own(made, ibv_dealloc_pd, handle()));
 }
 
-// A window: a remote key for a part of a region, which a bind request (bind()) gives and takes back quickly.
+// A memory window: a remote key for a part of a region. bind() gives the key to a part, and invalidate()
+// takes it back. Both are faster than a registration.
 class memory_window : public object<ibv_mw> {
  public:
   using object::object;

@@ -8,9 +8,9 @@ namespace verbena {
 
 // The base of all objects of this API: owns a C object of libibverbs or librdmacm, such as an ibv_qp.
 //
-// An object is move-only and destroys its C object. It also keeps the objects that it depends on: a program
-// may drop a context before the queue pairs that were made with it, and the context is closed after the last
-// of them. Creating an object allocates one small block of memory; nothing else here does.
+// An object is move-only and destroys its C object. It also keeps the objects that it depends on. So a
+// program may drop a context before the queue pairs that were made with the context, which is closed after
+// the last of them. Creating an object allocates one small block of memory; nothing else here does.
 //
 // Like their C objects, objects may be used by several threads at once, unless a class says otherwise.
 template <class C>
@@ -26,7 +26,7 @@ class object {
 
   // The C object, for everything that this API leaves out.
   C* get() const { return handle_.get(); }
-  // Shared ownership of the C object, for what must not outlive it.
+  // Shares the ownership of the C object, for objects that need it for as long as they live.
   const std::shared_ptr<C>& handle() const { return handle_; }
 
  private:

@@ -30,7 +30,7 @@ namespace verbena {
 struct srq_options {
   std::uint32_t max_wr = 128;
   std::uint32_t max_sge = 1;
-  // For XRC: the domain, and the queue that takes the completions.
+  // Only for XRC, else nullptr: the domain, and the queue that takes the completions.
   const xrc_domain* domain = nullptr;
   const cq* xrc_cq = nullptr;
 };
@@ -39,8 +39,8 @@ struct srq_options {
 class xrc_domain : public object<ibv_xrcd> {
  public:
   using object::object;
-  // The end of an XRC connection that receives: takes messages for all shared receive queues of the domain.
-  // Its peer is a queue pair with transport::xrc_send.
+  // Makes the queue pair at the end of an XRC connection that receives. It takes messages for all shared
+  // receive queues of the domain. Its peer is a queue pair with transport::xrc_send.
   result<qp> make_receiver(std::uint8_t port = 1) const;
 };
 
@@ -76,7 +76,7 @@ class srq : public object<ibv_srq> {
       return error("set the limit of a shared receive queue", code);
     return {};
   }
-  // For XRC: the number that senders name (send_request::to_srq()).
+  // Returns the number by which senders name this queue (send_request::to_srq()). For XRC.
   result<std::uint32_t> number() const {
     std::uint32_t number = 0;
     if (const int code = ibv_get_srq_num(get(), &number); code != 0)
@@ -119,7 +119,8 @@ inline constexpr transport rc = transport::rc;
 inline constexpr transport uc = transport::uc;
 inline constexpr transport ud = transport::ud;
 
-// A completion queue of the options below: written as the queue itself.
+// Refers to a completion queue of either class, in the options below. The program writes the queue itself, as
+// in {.send_cq = queue}.
 class cq_reference {
  public:
   cq_reference() = default;
@@ -142,7 +143,7 @@ struct qp_options {
   std::uint32_t max_send_sge = 1;
   std::uint32_t max_recv_sge = 1;
   std::uint32_t max_inline = 0;  // bytes; the adapter may allow more
-  bool signal_all = false;       // all requests complete visibly
+  bool signal_all = false;       // each send request has a completion
   std::uint8_t port = 1;
 };
 
@@ -157,10 +158,10 @@ struct connect_options {
   std::uint8_t rnr_retries = 7;  // 7: without end
   std::uint8_t traffic_class = 0;
   std::uint8_t service_level = 0;
-  std::optional<std::uint8_t> gid_index{};  // this end's address; default: one of the kind of the peer's
+  std::optional<std::uint8_t> gid_index{};  // this end's address; default: an address of the peer's kind
 };
 
-// A queue pair. post() may be called by one thread for sends and one for receives at a time.
+// A queue pair. At a time, one thread may post sends and one thread may post receives.
 class qp : public object<ibv_qp> {
  public:
   qp(std::shared_ptr<ibv_qp> handle, std::uint32_t max_inline, std::uint8_t port)
@@ -170,8 +171,8 @@ class qp : public object<ibv_qp> {
   // Maximum number of bytes of an inlined() request.
   std::uint32_t max_inline() const { return max_inline_; }
 
-  // Posts requests as a chain, which rings the adapter's doorbell once: sends, or receives. If one fails,
-  // those before error::position() were posted. ENOMEM: the queue is full.
+  // Posts sends or receives as a chain, which rings the adapter's doorbell once. If a request fails, those
+  // before error::position() were posted. Fails with ENOMEM if the queue is full.
   template <class... Requests>
   requires(sizeof...(Requests) != 0 &&
            (... && detail::is_send<Requests>)) result<void> post(const Requests&... requests)
@@ -180,8 +181,8 @@ class qp : public object<ibv_qp> {
   requires(sizeof...(Requests) != 0 &&
            (... && detail::is_recv<Requests>)) result<void> post(const Requests&... requests)
   const { return detail::post<ibv_recv_wr, detail::post_recv>(get(), requests...); }
-  // Posts sends or receives of one kind as a chain: as many as the program likes, with one doorbell for each
-  // 16 of them.
+  // Posts any number of sends or receives of one kind, as chains of at most 16. Each chain rings the doorbell
+  // once. If a request fails, those before error::position() were posted.
   template <class Request>
   requires(detail::is_send<Request>) result<void> post_all(std::span<Request> requests)
   const { return detail::post_all<ibv_send_wr, detail::post_send>(get(), requests); }
@@ -191,8 +192,8 @@ class qp : public object<ibv_qp> {
 
   // ---- connecting
 
-  // This end's address, for the peer. `peer`: an address of the peer if it is known, of whose kind this end's
-  // should be.
+  // Returns this end's address, for the peer. `peer`: an address of the peer, if it is known. Then an address
+  // of the same kind of IP address is preferred.
   result<endpoint> local_endpoint(const ibv_gid* peer = nullptr) const {
     ibv_port_attr port{};
     if (const int code = ibv_query_port(get()->context, port_, &port); code != 0)
@@ -211,8 +212,8 @@ class qp : public object<ibv_qp> {
     if (auto ready = receive_from(peer, options); !ready) return ready;
     return send_to(options);
   }
-  // The single steps of connect(). initialize() lets receives be posted; receive_from() takes requests of the
-  // peer; send_to() lets sends be posted.
+  // Take the single steps of connect(). After initialize(), receives can be posted. After receive_from(), the
+  // queue pair takes requests of the peer. After send_to(), sends can be posted.
   result<void> initialize(access rights) const {
     ibv_qp_attr wanted{};
     wanted.qp_state = IBV_QPS_INIT;
@@ -263,7 +264,8 @@ class qp : public object<ibv_qp> {
     if (is_reliable()) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     return modify(wanted, mask);
   }
-  // For UD: lets datagrams be sent and received. Others must send with this Q_Key.
+  // For UD: makes the queue pair ready to send and receive datagrams. Senders must use this Q_Key to reach
+  // it.
   result<void> activate(std::uint32_t qkey) const {
     ibv_qp_attr wanted{};
     wanted.qp_state = IBV_QPS_INIT;
@@ -299,7 +301,8 @@ class qp : public object<ibv_qp> {
       return error("query a queue pair", code);
     return found.qp_state;
   }
-  // For everything else. `mask`: flags of ibv_qp_attr_mask.
+  // Changes attributes for which there is no other function (ibv_modify_qp(3)). `mask`: flags of
+  // ibv_qp_attr_mask.
   result<void> modify(ibv_qp_attr& wanted, int mask) const {
     const int code = ibv_modify_qp(get(), &wanted, mask);
     if (code == 0) return {};

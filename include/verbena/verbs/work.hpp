@@ -17,8 +17,8 @@
 #include <verbena/result.hpp>
 #include <verbena/verbs/memory.hpp>
 
-// Work requests: send(), write(), read() and the others make a value, its methods add to it, and qp::post()
-// hands it to the adapter.
+// Work requests. send(), write(), read() and other functions make a request as a value. Methods of the
+// request return changed copies, and qp::post() hands the request to the adapter.
 //
 //   qp.post(write(buffer, peer), send(buffer.first(8)).inlined().signaled(42));
 namespace verbena {
@@ -64,7 +64,7 @@ namespace operation {
 
 struct send {
   static constexpr bool kHasData = true, kHasImmediate = true, kIsSend = true;
-  ibv_ah* address = nullptr;  // for UD, as the next two
+  ibv_ah* address = nullptr;  // for UD, as are qp_num and qkey
   std::uint32_t qp_num = 0;
   std::uint32_t qkey = 0;
   void fill(ibv_send_wr& to) const { to.wr.ud = {address, qp_num, qkey}; }
@@ -129,22 +129,26 @@ class send_request {
   send_request(ibv_wr_opcode opcode, const Operation& operation, std::array<ibv_sge, Pieces> pieces)
       : operation_(operation), opcode_(opcode), pieces_(pieces) {}
 
-  // Completes visibly, with this number. Other requests complete without a completion if they succeed, unless
-  // the queue pair was made with signal_all. The send queue has room again only after a later completion.
+  // Lets the request have a completion, with this number. Other requests have a completion only if they fail,
+  // or if the queue pair was made with signal_all. The place of a request in the send queue is free again
+  // only after its own completion or a later one.
   send_request signaled(std::uint64_t id = 0) const { return with(IBV_SEND_SIGNALED).numbered(id); }
-  // The number of the completion, which a request that fails always has.
+  // Sets the number of the completion, which a request that fails always has.
   send_request numbered(std::uint64_t id) const {
     send_request changed = *this;
     changed.id_ = id;
     return changed;
   }
-  // Begins only after all earlier READs and atomics of the queue pair have completed (IBTA 10.8.3.3).
+  // Lets the request begin only after all earlier READs and atomics of the queue pair have completed (IBTA
+  // 10.8.3.3).
   send_request fenced() const { return with(IBV_SEND_FENCE); }
-  // The receiver's completion is an event for cq::arm(true).
+  // Makes the receiver's completion an event for cq::arm(true).
   send_request solicited() const { return with(IBV_SEND_SOLICITED); }
-  // post() copies the data, which the program may change at once. At most qp::max_inline() bytes.
+  // Lets post() copy the data, so that the program may change it at once. REQUIRES: at most qp::max_inline()
+  // bytes
   send_request inlined() const requires(Operation::kHasData) { return with(IBV_SEND_INLINE); }
-  // Sends 32 bits beside the data. A WRITE with them completes a receive of the peer, too.
+  // Sends immediate data: 32 bits, in host byte order, beside the data. A WRITE with immediate data completes
+  // a receive of the peer, too.
   send_request immediate(std::uint32_t data) const requires(Operation::kHasImmediate) {
     return as(Operation::kIsSend ? IBV_WR_SEND_WITH_IMM : IBV_WR_RDMA_WRITE_WITH_IMM, htobe32(data));
   }
@@ -152,13 +156,13 @@ class send_request {
   send_request invalidating(std::uint32_t rkey) const requires(Operation::kIsSend) {
     return as(IBV_WR_SEND_WITH_INV, rkey);
   }
-  // For UD: the destination.
+  // For UD: sets the destination.
   send_request to(const datagram_peer& peer) const requires(Operation::kIsSend) {
     send_request changed = *this;
     changed.operation_ = {peer.address.get(), peer.qp_num, peer.qkey};
     return changed;
   }
-  // For XRC: the number of the peer's shared receive queue.
+  // For XRC: sets the peer's shared receive queue by its number (srq::number()).
   send_request to_srq(std::uint32_t srq_num) const {
     send_request changed = *this;
     changed.srq_num_ = srq_num;
@@ -166,9 +170,9 @@ class send_request {
   }
 
   static constexpr std::size_t kPieces = Pieces;
-  // Writes the request as the C structure. `next`: the request after it; `pieces`: room for kPieces. Copies
-  // member by member, so that compilers build a request where the adapter reads it. A copy of a whole object
-  // waits until members that have just been written are in the cache (about 5 ns).
+  // Writes the request as the C structure. `next`: the request after it, or nullptr; `pieces`: memory for
+  // kPieces entries. Copies member by member, so that compilers build a request where the adapter reads it. A
+  // copy of a whole object waits until members that have just been written are in the cache (about 5 ns).
   void fill(ibv_send_wr& to, ibv_send_wr* next, ibv_sge* pieces) const {
     detail::copy(pieces_, pieces);
     to.wr_id = id_;
@@ -223,7 +227,8 @@ auto send(const Memory&... memory) {
   return send_request(IBV_WR_SEND, operation::send{}, detail::pieces(memory...));
 }
 
-// Writes local memory to the peer's memory, from its beginning on. For more than one local part: write_all().
+// Writes local memory to the peer's memory, from its beginning on. write_all() writes several parts of local
+// memory, one after the other.
 template <detail::local_memory Memory>
 auto write(const Memory& from, const remote_slice& to) {
   return send_request(IBV_WR_RDMA_WRITE, operation::write{to}, detail::pieces(from));
@@ -233,20 +238,21 @@ auto write_all(const remote_slice& to, const Memory&... from) {
   return send_request(IBV_WR_RDMA_WRITE, operation::write{to}, detail::pieces(from...));
 }
 
-// Reads the peer's memory into local memory, whose length counts.
+// Reads from the beginning of the peer's memory, as many bytes as the local memory has.
 template <detail::local_memory Memory>
 auto read(const Memory& into, const remote_slice& from) {
   return send_request(IBV_WR_RDMA_READ, operation::read{from}, detail::pieces(into));
 }
 
-// Atomics on eight bytes of the peer's memory, at an address that is a multiple of eight. The old value comes
-// into `before` in host byte order.
+// Adds `addend` to eight bytes of the peer's memory by one atomic operation. Their address must be a multiple
+// of eight. Puts the old value into `before`, in host byte order.
 template <detail::local_memory Memory>
 auto fetch_add(const Memory& before, const remote_slice& target, std::uint64_t addend) {
   return send_request(IBV_WR_ATOMIC_FETCH_AND_ADD, operation::atomic{target, addend, 0},
                       detail::pieces(before));
 }
-// Stores `desired` if the peer's memory has the value `expected`.
+// Stores `desired` in eight bytes of the peer's memory if their value is `expected`. The address and `before`
+// are as for fetch_add().
 template <detail::local_memory Memory>
 auto compare_swap(const Memory& before, const remote_slice& target, std::uint64_t expected,
                   std::uint64_t desired) {
@@ -261,7 +267,7 @@ inline auto bind(const memory_window& window, std::uint32_t rkey, const region& 
                                 bits(rights)};
   return send_request(IBV_WR_BIND_MW, operation::bind{window.get(), rkey, wanted}, detail::pieces());
 }
-// Takes a key of this side back: of a window of type 2.
+// Invalidates a key of this end: that of a window of type 2.
 inline auto invalidate(std::uint32_t rkey) {
   return send_request(IBV_WR_LOCAL_INV, operation::invalidate{}, detail::pieces()).as(IBV_WR_LOCAL_INV, rkey);
 }
@@ -273,14 +279,14 @@ template <std::size_t Pieces>
 class recv_request {
  public:
   explicit recv_request(std::array<ibv_sge, Pieces> pieces) : pieces_(pieces) {}
-  // The number of its completion.
+  // Sets the number of the completion.
   recv_request numbered(std::uint64_t id) const {
     recv_request changed = *this;
     changed.id_ = id;
     return changed;
   }
   static constexpr std::size_t kPieces = Pieces;
-  // As send_request::fill().
+  // Writes the request as the C structure, as send_request::fill() does.
   void fill(ibv_recv_wr& to, ibv_recv_wr* next, ibv_sge* pieces) const {
     detail::copy(pieces_, pieces);
     to = {id_, next, pieces, static_cast<int>(Pieces)};
@@ -310,7 +316,8 @@ inline constexpr bool is_recv = false;
 template <std::size_t Pieces>
 inline constexpr bool is_recv<recv_request<Pieces>> = true;
 
-// Makes the error of a chain whose request at `position` was refused: apart from the calls that succeed.
+// Makes the error of a chain whose request at `position` was refused. Is not inlined, so that the code of
+// calls that succeed stays small.
 [[gnu::cold, gnu::noinline]] inline result<void> refused(int code, std::size_t position) {
   const char* const hint = code == ENOMEM ? "the queue is full: take completions first" : nullptr;
   return error("post a work request", code, {}, hint).at(position);
@@ -326,8 +333,8 @@ result<void> post_chain(Queue* queue, Wr* first) {
   return refused(code, bad != nullptr ? static_cast<std::size_t>(bad - first) : 0);
 }
 
-// Posts the requests as a chain to a queue: a queue pair or a shared receive queue. Always inlined, which
-// makes the requests' objects disappear.
+// Posts the requests as a chain to a queue: a queue pair or a shared receive queue. Is always inlined, so
+// that the compiler removes the objects of the requests.
 template <class Wr, auto Post, class Queue, class... Requests>
 [[gnu::always_inline]] inline result<void> post(Queue* queue, const Requests&... requests) {
   std::array<Wr, sizeof...(Requests)> chain;

@@ -8,15 +8,15 @@
 
 namespace verbena::congestion {
 
-// Tells a sender about the other senders to the same receiver process. Fits one word, so that an atomic of it
-// is lock-free.
+// Tells a sender about the other senders to the same receiver process. An Incast fits one 64-bit word, so
+// that std::atomic<Incast> is lock-free.
 struct alignas(8) Incast {
   static constexpr uint32_t kMaxSenders = 181;
   static constexpr uint8_t kDips = 8;  // dip numbers are taken modulo this
 
   uint32_t senders = 1;  // number of senders, as if all sent equal parts
-  // Changes whenever all senders should reduce their traffic at the same time to measure the min RTT. A
-  // single sender cannot measure it, because the others keep the queue full.
+  // Number of the latest dip. It changes whenever all senders should reduce their traffic at the same time to
+  // measure the min RTT. One sender alone cannot measure the min RTT, because the others keep the queue full.
   uint8_t dip = 0;
 
   friend bool operator==(const Incast&, const Incast&) = default;
@@ -29,8 +29,8 @@ enum class Kind : uint8_t {
 };
 
 // Sizes that an algorithm needs, in bytes as charged in flight (with Traits::charge_per_packet). `packet` is
-// one packet of the path MTU, `run` a train of packets worth sending at once, `burst` the largest burst
-// whatever the MTU.
+// the size of one packet of the path MTU. `run` is that of a packet train worth sending at once. `burst` is
+// that of the largest burst at any MTU.
 struct Sizes {
   uint32_t packet;
   uint32_t run;
@@ -58,27 +58,28 @@ struct Allowance {
 // Congestion control of one requester, or of one UC or UD flow: decides how much data may be in flight and
 // how fast it leaves. Pure: the time is passed in.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
-  // An acknowledgement has come, which gives this sample.
+  // Call when an acknowledgement has come, which gave this sample.
   virtual void on_arrival(const Sample& sample) = 0;
-  // `bytes` bytes are lost: later packets arrived before them.
+  // Call when `bytes` bytes are taken for lost, because later packets have arrived and they have not.
   virtual void on_loss(uint64_t bytes) = 0;
-  // The retransmission timeout has expired: nothing is known to get through.
+  // Call when the retransmission timeout has expired: nothing is known to get through.
   virtual void on_timeout() = 0;
-  // A CNP came: a switch on the path has marked packets.
+  // Call when a CNP has come: a switch on the path has marked packets.
   virtual void on_mark() = 0;
-  // The receiver reports how many senders it has.
+  // Call when the receiver has reported how many senders it has.
   virtual void on_incast(const Incast& incast) = 0;
+  // Returns the present limits. They change only in the calls above.
   virtual Allowance allowance() const = 0;
 };
 
-// Window without a model of the path: bounds the bytes that a requester may have unacknowledged. It starts at
-// two bursts, the best size on one machine: they stay in the cache (measured up to twice as fast as
-// megabytes). It halves on a loss and grows by one packet per window acknowledged, up to four or eight
-// bursts.
+// Window without a model of the path: bounds the bytes that a requester may have unacknowledged. The window
+// starts at two bursts. That is the best size on one machine: two bursts stay in the cache (measured up to
+// twice as fast as megabytes). The window halves on a loss, and grows by one packet per window acknowledged,
+// up to four or eight bursts.
 class FixedWindow {
  public:
   // How far the window may grow, as a multiple of its start. Between hosts with busy processors an
@@ -96,14 +97,17 @@ class FixedWindow {
     set(start_);
   }
 
+  // The window at the start and the max window, in bytes.
   uint32_t start() const { return start_; }
   uint32_t most() const { return max_; }
 
+  // The window in bytes.
   uint32_t bytes() const { return bytes_; }
-  // The window in bytes, rounded down to whole trains if it holds at least one. A single leftover packet
-  // would cost as much on its way as a whole train.
+  // The window in bytes, rounded down to whole packet trains (Sizes::run) if it holds at least one. A single
+  // leftover packet would cost as much as a whole train.
   uint32_t usable() const { return usable_; }
 
+  // Call when `bytes` bytes were acknowledged. Grows the window.
   void on_acknowledged(uint32_t bytes) {
     if (bytes_ >= max_) return;
     if (bytes_ < slow_start_until_) {
@@ -116,14 +120,15 @@ class FixedWindow {
     set(std::min(bytes_ + packet_bytes_, max_));
   }
 
-  // The peer reported a gap, so some packets got through. Halves the window, but not below four packets.
+  // Call when the peer has reported a gap, so some packets got through. Halves the window, but not below four
+  // packets.
   void on_loss() {
     set(std::max(bytes_ / 2, least()));
     slow_start_until_ = bytes_;
   }
 
-  // The retransmission timeout has expired: nothing is known to get through. Shrinks to one packet, as a
-  // probe.
+  // Call when the retransmission timeout has expired: nothing is known to get through. Shrinks the window to
+  // one packet, as a probe.
   void on_timeout() {
     slow_start_until_ = std::max(bytes_ / 2, least());
     set(packet_bytes_);

@@ -16,7 +16,7 @@ class WindowedMax {
  public:
   static constexpr uint32_t kRounds = 10;
 
-  // Adds a value of round `round`, which never decreases.
+  // Adds a value of round `round`. REQUIRES: `round` never decreases
   void add(uint64_t round, uint64_t value) {
     if (round != round_) {
       // Rounds without a value count as zero.
@@ -28,6 +28,7 @@ class WindowedMax {
     here = std::max(here, value);
     max_ = std::max(max_, value);
   }
+  // The largest value; 0 if there is none.
   uint64_t get() const { return max_; }
   // Lowers all values so far to `value`, if they are larger.
   void cut(uint64_t value) {
@@ -41,23 +42,23 @@ class WindowedMax {
   uint64_t max_ = 0;
 };
 
-// DCQCN rate limit of a sender whose packets switches have marked. The reaction point of Zhu et al.,
+// DCQCN rate limit of a sender whose packets switches have marked. This is the reaction point of Zhu et al.,
 // "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), with one round trip as its timer. A
-// CNP reduces the rate by a share that is larger the more CNPs came recently. Each later round without a CNP
-// gives back half of what remains of the reduction. From the sixth round on, each round also adds 1/64 of the
-// path's bandwidth to the rate that is aimed at.
+// CNP reduces the rate by a share that is larger the more CNPs came recently. Each later round trip without a
+// CNP gives back half of what remains of the reduction. From the sixth such round trip on, each one also
+// raises the target of this recovery by 1/64 of the path's bandwidth.
 //
-// Rates are bytes per second. For the shard's lock holder.
+// Rates are bytes per second. Threads: the caller holds the shard's lock.
 class DcqcnRate {
  public:
-  // The least rate, one megabit per second: CNPs never reduce it further. Anybody can forge CNPs, and a QP
-  // that may not send never notices that its peer is gone.
+  // The least rate, one megabit per second: CNPs never reduce the rate further. Anybody can forge CNPs, and a
+  // QP that may not send never notices that its peer is gone.
   static constexpr uint64_t kLeast = 125'000;
 
   // Max rate; 0 if there is no limit, as no CNP has come for long.
   uint64_t limit() const { return limit_; }
 
-  // A CNP came while the sender sent at `rate`. Only the first CNP in a round trip counts.
+  // Call when a CNP has come while the sender sent at `rate`. Only the first CNP in a round trip counts.
   void on_mark(uint64_t rate) {
     if (rate == 0 || marked_in_round_) return;  // packets in flight cannot know of the first CNP
     marked_in_round_ = true;
@@ -67,8 +68,8 @@ class DcqcnRate {
     limit_ = std::max(less, std::min(target_, kLeast));
     rounds_ = 0;
   }
-  // A round trip has ended. `bandwidth` is the path's measured bandwidth; the limit ends once it exceeds that
-  // by half.
+  // Call when a round trip has ended. `bandwidth` is the path's measured bandwidth. The limit ends once it
+  // exceeds 1.5 times the bandwidth.
   void on_round(uint64_t bandwidth) {
     if (limit_ == 0) return;
     if (marked_in_round_) {
@@ -93,12 +94,12 @@ class DcqcnRate {
   bool marked_in_round_ = false;
 };
 
-// Min RTT: the round-trip time without a queue. It is the least of the rounds' mean RTTs, since single
-// packets may take a shorter path. An old minimum must be confirmed in a dip (BBR's ProbeRTT): a short time
-// with little in flight. The first minimum may have included a queue, our own or another sender's. So dips
-// come soon at first, and stay frequent while they find lower values.
+// Measures the min RTT: the round-trip time without a queue. This is the least mean RTT of a round, since
+// single packets may take a shorter path. An old minimum must be confirmed in a dip (BBR's ProbeRTT): a short
+// time with little in flight. The first minimum may have included a queue, our own or another sender's. So
+// dips come soon at first, and stay frequent while they find much lower values.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class MinRtt {
  public:
   static constexpr Duration kDip = std::chrono::milliseconds(20);  // least length of a dip
@@ -109,16 +110,17 @@ class MinRtt {
 
   // The min RTT; zero if it is not known yet.
   Duration get() const { return least_; }
-  // Mean RTT of the last round.
+  // Mean RTT of the last round; zero if it is not known yet.
   Duration latest() const { return latest_; }
 
+  // Adds the RTT of a packet.
   void on_sample(Duration sample, TimePoint now) {
     sum_ += sample;
     ++samples_;
     if (least_.count() == 0) found(sample, now);
   }
-  // A round has ended. Returns true if a dip should begin now, as the minimum is old. Returns true only with
-  // `may_dip`.
+  // Call when a round has ended. Returns true if a dip should begin now: the minimum is old, and `may_dip` is
+  // true.
   bool on_round(TimePoint now, bool may_dip) {
     if (samples_ < kLeastSamples) return false;
     latest_ = std::exchange(sum_, Duration(0)) / std::exchange(samples_, 0);
@@ -134,6 +136,8 @@ class MinRtt {
   }
   // The min RTT before the dip.
   Duration before_dip() const { return before_dip_; }
+  // Call begin_dip() when a dip begins, end_dip() when it ends. The min RTT found in the dip replaces the
+  // earlier min RTT.
   void begin_dip() { before_dip_ = std::exchange(least_, latest_); }
   void end_dip(TimePoint now) {
     patience_ = least_ < before_dip_ / 2 ? kSoon : std::min(2 * patience_, kLasts);
@@ -157,20 +161,20 @@ class MinRtt {
   bool has_mean_ = false;
 };
 
-// Measures ACK aggregation, like Linux's BBR: the largest burst of arrivals in the last rounds beyond what
-// the path's rate explains. Over Wi-Fi, or from a process that waits for a processor, nothing arrives for
-// some time and then everything at once. The sender must have this much in flight beyond what the path holds,
-// or it runs dry during the pauses.
+// Measures ACK aggregation, like Linux's BBR: by how many bytes a burst of acknowledgements has exceeded what
+// the path's rate explains, at most, in the last rounds. Over Wi-Fi, or from a process that waits for a
+// processor, nothing arrives for some time and then everything at once. The sender must have this many bytes
+// in flight beyond what the path holds; otherwise the path runs empty during the pauses.
 class AckAggregation {
  public:
   // The largest excess of the last WindowedMax::kRounds rounds, in bytes.
   uint64_t get() const { return max_.get(); }
 
-  // `arrived` more bytes have arrived in round `round`, over a path with a rate of `rate` bytes per second.
+  // Call when `arrived` more bytes have arrived in round `round`, over a path with a rate of `rate` bytes per
+  // second.
   void on_arrival(uint64_t round, uint64_t arrived, uint64_t rate, TimePoint now) {
     uint64_t explained = explained_by(rate, now);
-    // Starts a new measurement: without it, a burst of long ago would be hidden by what has arrived evenly
-    // since.
+    // Starts a new measurement. Otherwise even arrivals over a long time would hide a burst.
     if (arrived_ <= explained || round - round_ >= WindowedMax::kRounds) {
       round_ = round;
       since_ = now;
@@ -193,25 +197,27 @@ class AckAggregation {
   uint64_t arrived_ = 0;
 };
 
-// Max bytes in flight over a link whose queue overflows because other senders fill it too. Shrinks after each
-// round trip with an overflow, and grows a little after each without one, until the cap exceeds what would be
-// sent anyway. Both changes are proportional to the cap, so the cap does not change the senders' shares of a
-// queue.
+// Limits the bytes in flight over a link whose queue overflows because other senders fill it, too. The cap
+// shrinks after each round trip with an overflow. It grows a little after each round trip without an
+// overflow, until it exceeds what would be sent anyway. Both changes are proportional to the cap, so the cap
+// does not change the senders' shares of a queue.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class InflightCap {
  public:
   static constexpr uint64_t kNone = ~uint64_t{0};
 
+  // The cap in bytes; kNone if there is none.
   uint64_t get() const { return bytes_; }
 
-  // The queue overflowed while `in_flight` bytes were in flight. Lowers the cap to 54/64 of these, but not
-  // below `least`.
+  // Call when the queue has overflowed while `in_flight` bytes were in flight. Sets the cap to 54/64 of
+  // `in_flight`, but at least to `least`.
   void on_overflow(uint64_t in_flight, uint64_t least) {
     bytes_ = std::max(least, in_flight - in_flight * kLess / kParts);
   }
-  // A round trip ended without overflow, while the receiver had `senders` senders. Raises the cap by 1/16 or
-  // by `packet` bytes, whichever is more, times 2 / (1 + senders). Above `enough` bytes the cap is removed.
+  // Call when a round trip has ended without overflow, while the receiver had `senders` senders. Raises the
+  // cap by 1/16 or by `packet` bytes, whichever is more, times 2 / (1 + senders). Above `enough` bytes the
+  // cap is removed.
   void on_quiet_round(uint64_t packet, uint64_t enough, uint32_t senders) {
     if (bytes_ == kNone) return;
     bytes_ += std::max(packet, bytes_ * kMore / kParts) * 2 / (1 + senders);
@@ -227,8 +233,8 @@ class InflightCap {
 };
 
 // BBR: models the path by its bandwidth (the largest recent delivery rate) and its min RTT (the RTT without a
-// queue). Keeps in flight what the path holds by this model, and paces at the delivery rate. Periodically it
-// sends a little faster to find more bandwidth, then a little slower to drain the queue that this built.
+// queue). Keeps in flight what the path holds by this model, and paces at the delivery rate. Periodically
+// sends a little faster to find more bandwidth, then a little slower to drain the queue that has built up.
 // Neither a loss nor a longer RTT changes the model, so paths with loss or jitter are used fully. A loss only
 // ends an attempt to send faster. After Cardwell et al., "BBR: Congestion-Based Congestion Control" (ACM
 // Queue 14/5, 2016) and draft-ietf-ccwg-bbr.
@@ -239,7 +245,7 @@ class InflightCap {
 // - CNPs limit the rate (DcqcnRate).
 // - A receiver that reports other senders makes all of them keep less in the queue and measure the min RTT at
 //   the same time (incast.h).
-// - On a path with an RTT below 100 us and less than 0.2 % loss, nothing is paced. The window is a
+// - On a path with an RTT below 100 us and less than 0.2 % loss, nothing is paced. The window is that of a
 //   FixedWindow, or two bandwidth-delay products if that is more.
 class Bbr final : public Algorithm {
  public:
@@ -281,8 +287,8 @@ class Bbr final : public Algorithm {
   uint64_t usual_aggregation() const;
   uint64_t max_in_flight() const;
   bool knows_of_others() const { return incast_.senders > 1; }
-  // The least window, in bytes. It is smaller with many senders, where four packets each would overfill the
-  // shared queue.
+  // The least window, in bytes. With more than kMany senders it is smaller: four packets of each would
+  // overfill the shared queue.
   uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
 
   static constexpr uint32_t kMany = 8;
@@ -307,7 +313,7 @@ class Bbr final : public Algorithm {
   uint32_t turn_ = 0;
   TimePoint turn_began_{};
   uint64_t lost_ = 0;  // bytes, in this step of the turn
-  // Bytes of this round.
+  // Bytes lost and arrived in this round, and its start.
   uint64_t round_lost_ = 0;
   uint64_t round_arrived_ = 0;
   TimePoint round_since_{};

@@ -14,16 +14,16 @@
 
 namespace verbena::congestion {
 
-// Paces the packets of a Flow at the rate that congestion control allows. (Senders without congestion control
-// use transport/receiver_driven_flow.h.) A sender that is late, because of timers or busy processors, may
-// catch up by two bursts. A burst is large enough to be worth a system call, and otherwise lasts kBurstTime
-// at the rate.
+// Paces the packets of a Flow at the rate that congestion control allows. (UC and UD senders without reports
+// use transport::Pacer instead.) A sender that is late, because of timers or busy processors, may catch up by
+// two bursts. A burst lasts kBurstTime at the rate, but is large enough to be worth a system call.
 class Pacer {
  public:
   // How long a burst may take on the path. Timers are not much finer.
   static constexpr Duration kBurstTime = std::chrono::microseconds(250);
 
-  // `rate`: bytes per second; 0: not paced. The burst is between `least_burst` and `max_burst` bytes.
+  // Sets the rate in bytes per second (0: not paced). A burst has between `least_burst` and `max_burst`
+  // bytes.
   void set(uint64_t rate, uint32_t least_burst, uint32_t max_burst) {
     rate_ = rate;
     if (rate == 0) return;
@@ -33,21 +33,22 @@ class Pacer {
 
   // Whether a packet may leave now.
   bool allows(TimePoint now) const { return rate_ == 0 || due_ <= now; }
-  // Whether a packet might still leave now if `bytes` more bytes had left.
+  // Whether another packet might leave now after `bytes` more bytes.
   bool allows_after(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || due_after(bytes, now) <= now;
   }
-  // Like allows_after(), for a train of `bytes`. A train longer than the burst is always allowed: a slow path
-  // need not save up for it.
+  // Like allows_after(), for a train of `bytes` bytes. A train that is longer than the burst is always
+  // allowed: a slow path must not wait until it could send the whole train at once.
   bool allows_after_run(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || time_of(bytes) > burst_ || due_after(bytes, now) <= now;
   }
+  // Notes that `bytes` bytes have left.
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = due_after(bytes, now);
   }
   // Allows packets at once again. Called after a timeout: nothing is believed to be in flight then.
   void forget() { due_ = {}; }
-  // When a whole burst may leave, after allows() was false.
+  // Returns when a whole burst may leave, after allows() was false.
   TimePoint next() const { return due_ + burst_; }
 
  private:
@@ -78,13 +79,15 @@ class RttEstimator {
     usual_ = std::min(usual_ + usual_ / kUsualLasts, smoothed_);
   }
 
+  // Whether there was a sample. Without one, all durations below are zero.
   bool is_known() const { return is_known_; }
   Duration smoothed() const { return smoothed_; }
   Duration least() const { return least_; }
-  // Recent minimum of the smoothed RTT: the RTT without a queue, whatever path single packets took.
+  // Recent minimum of the smoothed RTT: the RTT without a queue. A single packet on a shorter path does not
+  // lower it much.
   Duration usual() const { return usual_; }
   Duration latest() const { return latest_; }
-  // Time after which an answer is not expected any more: the smoothed RTT plus four mean deviations.
+  // Time after which an acknowledgement is no longer expected: the smoothed RTT plus four mean deviations.
   Duration timeout() const { return smoothed_ + 4 * deviation_; }
 
  private:
@@ -99,25 +102,25 @@ class RttEstimator {
 };
 
 // Record of a packet train that was sent: consecutive packets that left together. (transport::PacketTrain
-// describes one to be sent.)
+// describes a train that is still to be sent.)
 struct PacketTrain {
   roce::Psn first;
   uint32_t packets = 0;
   bool repeated = false;  // sent before: an acknowledgement may be for an earlier copy
   bool limited = false;   // the sender had no more to send
   TimePoint sent;
-  // Flow's state when the train left: bytes delivered until then, when the latest of these arrived, and the
-  // latest send time of delivered bytes.
-  uint64_t delivered = 0;
-  TimePoint delivered_at;
-  TimePoint delivered_sent;
+  // Flow's state when the train left.
+  uint64_t delivered = 0;    // bytes delivered until then
+  TimePoint delivered_at;    // when the latest of these bytes arrived
+  TimePoint delivered_sent;  // latest send time of a delivered byte
 
   roce::Psn limit() const { return first + packets; }
   bool has(roce::Psn psn) const { return !psn.is_before(first) && psn.is_before(limit()); }
 };
 
 // The packet trains in flight, in PSN order. One record per train and not per packet: a window of many
-// megabytes has a few hundred trains. Beyond kMax trains, new ones are merged into the last one.
+// megabytes has a few hundred trains. Beyond kMax trains, or without memory, new trains are merged into the
+// last one.
 //
 // Allocates only while it grows.
 class PacketTrains {
@@ -136,7 +139,7 @@ class PacketTrains {
   const PacketTrain* find(roce::Psn psn) const;
   // Forgets trains that end at or before `limit`.
   void drop_before(roce::Psn limit);
-  // Forgets packets from `from` on: they are sent again.
+  // Forgets packets from `from` on. Call before they are sent again.
   void drop_from(roce::Psn from);
 
  private:
@@ -151,28 +154,28 @@ class PacketTrains {
 // when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are
 // as charged in flight (with Traits::charge_per_packet).
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class Flow {
  public:
   // Returns nullptr if memory has run out.
   static std::unique_ptr<Flow> make(Kind kind, const Sizes& sizes) noexcept;
   Flow(Kind kind, const Sizes& sizes);
-  // Starts another algorithm, if `kind` differs from the present one. The RTT estimate and the packet trains
-  // are kept. If memory has run out, the old algorithm goes on.
+  // Starts another algorithm, if `kind` differs from the present one. Keeps the RTT estimate and the packet
+  // trains. If memory has run out, the old algorithm stays.
   void use(Kind kind) noexcept;
 
   // ---- sending
 
-  // Notes that packets have left: new ones, or, with `repeated`, packets that are sent again in sequence
-  // after starts_over(). `in_flight` is the number of bytes in flight before them.
+  // Notes that packets have left. `repeated`: they are sent again in sequence, after starts_over().
+  // `in_flight` is the number of bytes in flight before these packets.
   void sent(roce::Psn first, uint32_t packets, uint32_t bytes, bool repeated, uint64_t in_flight,
             TimePoint now);
   // Notes that packets were retransmitted out of sequence. They count for the pacing only.
   void repaired(uint32_t bytes, TimePoint now) { pacer_.sent(bytes, now); }
   // Ends the current train: packets sent from now on leave at another time.
   void end_run() { run_is_open_ = false; }
-  // Call when the sender has run out of data, though the window has room: the next samples are
-  // application-limited.
+  // Call when the sender has no more data, though the window has room. The next samples then count as limited
+  // by the application (Sample::limited).
   void ran_dry(uint64_t in_flight) { limited_until_ = delivered_ + in_flight + 1; }
   // Forgets the packets from `from` on: the sender goes back and sends them again in sequence.
   void starts_over(roce::Psn from) { trains_.drop_from(from); }
@@ -182,15 +185,16 @@ class Flow {
   bool may_send_after(uint32_t bytes, TimePoint now) const { return pacer_.allows_after(bytes, now); }
   // Like may_send_after(), but always true for a packet train that is longer than the pacer's burst.
   bool may_send_after_run(uint32_t bytes, TimePoint now) const { return pacer_.allows_after_run(bytes, now); }
-  // When to send again, after may_send() was false.
+  // Returns when to send again, after may_send() was false.
   TimePoint may_send_at() const { return pacer_.next(); }
 
   // ---- acknowledgements
 
-  // `bytes` more bytes are known to have arrived.
+  // Notes that `bytes` more bytes have arrived.
   void arrived(uint64_t bytes) { delivered_ += bytes; }
-  // Takes an RTT sample from packets [first, limit), which have arrived and were sent only once. REQUIRES:
-  // first is before limit
+  // Takes an RTT sample from packets [first, limit), which have arrived. Takes none if their train was sent
+  // again in sequence or is not known. REQUIRES: first is before limit; no packet was retransmitted out of
+  // sequence
   void took_time(roce::Psn first, roce::Psn limit);
   // Ends the handling of an acknowledgement: makes a sample of the arrived() and took_time() calls since the
   // last answered(), and gives it to the algorithm.
@@ -216,10 +220,11 @@ class Flow {
 
   // ---- results
 
+  // The algorithm's limits: max bytes in flight, and bytes per second (0: not paced).
   uint64_t window() const { return allowance_.window; }
   uint64_t rate() const { return allowance_.rate; }
   const RttEstimator& round_trip() const { return round_trip_; }
-  // Send time of the latest packet that was sent only once and has arrived.
+  // Send time of the latest packet that was sent only once and has arrived; TimePoint{} if there is none.
   TimePoint latest_sent() const { return delivered_sent_; }
   // Send time of the train with this packet; kNever if it is no longer known.
   TimePoint sent_at(roce::Psn psn) const {

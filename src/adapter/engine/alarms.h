@@ -6,11 +6,11 @@
 
 namespace verbena::engine {
 
-// A moment at which somebody beside the QPs wants to be called; set by Shard::set_alarm().
+// A time at which an object other than a QP wants to be called. Set by Shard::set_alarm().
 class Alarm {
  public:
   virtual ~Alarm() = default;
-  // The moment has come. With the shard's lock held; the alarm may be set again.
+  // Called when the time has come, with the shard's lock held. It may set the alarm again.
   virtual void on_alarm() = 0;
 
  private:
@@ -19,8 +19,8 @@ class Alarm {
   TimePoint due_ = kNever;
 };
 
-// Alarms in the order in which they are due. Exact, unlike the timer wheel, and meant for few: setting one
-// costs a step for each that is due later.
+// The alarms of a shard, sorted by time. Exact, unlike the timer wheel, and meant for a few alarms: setting
+// one takes a step for each alarm that is due later.
 class Alarms {
  public:
   // REQUIRES: the alarm is not set

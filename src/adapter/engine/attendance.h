@@ -9,40 +9,41 @@
 
 namespace verbena::engine {
 
-// Whether the application attends to its shard: calls verbs without ever staying away for long. One that
-// waits on its memory for what a peer will write stays away, however often it has polled before. With the
-// shard's lock held.
+// Tracks whether the application is active: it calls verbs and is never away for long. An application that
+// polls its own memory, which a peer writes, is away, however often it has called verbs before. REQUIRES: the
+// shard's lock is held
 class Attendance {
  public:
-  // The application is in a verb.
+  // The application has entered a verb.
   void enters(TimePoint now) {
     if (now > expected_by_) since_ = now;
   }
-  // It leaves it, having received so many packets, which keep it busy; with `yields` it lets others have its
-  // processor first, who take their time.
+  // The application leaves the verb. Processing the `received` packets will keep it busy. `yields`: it first
+  // offers its processor to other threads, which may keep that for long.
   void leaves(TimePoint now, uint32_t received, bool yields) {
     left_at_ = now;
     expected_by_ = now + (yields ? kLongestYield : kLongestAbsence) + received * kWorkPerPacket;
   }
-  // So many were received for it by somebody else.
+  // The engine thread has received packets for the application, which will be busy with them.
   void is_given(TimePoint now, uint32_t received) {
     if (!is_over(now)) expected_by_ += received * kWorkPerPacket;
   }
-  // It waits for somebody else to let go of the shard: however long that takes, it is no absence.
+  // The application waits until another thread releases the shard's lock. It is not away, however long that
+  // takes.
   void waits(TimePoint now) {
     if (expected_by_ == kNotAtAll) since_ = now;
     left_at_ = now;
     expected_by_ = std::max(expected_by_, now + kLongestAbsence);
   }
-  // It is about to sleep.
+  // The application is about to sleep.
   void ends() { left_at_ = expected_by_ = kNotAtAll; }
 
-  // It was in a verb just before: its next one, most likely a reply to what has come, is worth waiting for,
-  // until then. No longer after a yield either, from which it may be long in coming.
+  // Returns the time until which it is worth waiting for the application's next verb, most likely a reply to
+  // what it received. TimePoint::min(): it is not in sight. A yield before does not extend this time.
   TimePoint near_until() const { return left_at_ == kNotAtAll ? kNotAtAll : left_at_ + kLongestAbsence; }
 
   bool is_over(TimePoint now) const { return now > expected_by_; }
-  // REQUIRES: the application is in a verb
+  // Returns for how long the application has been active. REQUIRES: the application is in a verb
   Duration lasts(TimePoint now) const { return now - since_; }
 
  private:

@@ -7,11 +7,12 @@
 
 namespace verbena::engine {
 
-// QPs that somebody posted to while the shard was busy: a lock-free stack, pushed by any thread, taken whole
-// by the shard's lock holder. A QP is in it at most once.
+// The QPs to which a thread posted requests while another thread held the shard's lock. A lock-free stack:
+// any thread pushes, and the lock's holder takes all. A QP is in it at most once.
 //
-// ring() and then a failing SpinLock::try_lock() here, SpinLock::unlock_and_look() and then any() there:
-// sequentially consistent, so that a doorbell is either answered by the holder or finds the lock free.
+// No doorbell is missed. A poster calls ring(), then fails SpinLock::try_lock(). The holder calls
+// SpinLock::unlock_and_look(), then any(). These are sequentially consistent: either the holder sees the
+// doorbell, or the poster finds the lock free.
 class Doorbells {
  public:
   void ring(transport::QueuePair& qp) {
@@ -24,7 +25,7 @@ class Doorbells {
 
   bool any() const { return top_.load(std::memory_order_seq_cst) != nullptr; }
 
-  // Calls answer(qp) for each, in the order in which they rang.
+  // Takes all QPs, and calls answer(qp) for each, in the order of ring(). REQUIRES: the shard's lock is held
   template <class Answer>
   void take(Answer answer) {
     if (!any()) return;

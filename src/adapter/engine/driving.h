@@ -8,45 +8,45 @@
 // The figures by which an application and its engine thread take turns at a shard.
 namespace verbena::engine {
 
-// Packets received from one source in one round.
+// The maximum number of packets received from one source in one round.
 inline constexpr uint32_t kReceiveBudget = 256;
-// Packets taken before a queue pair or a connection ends: more than a long message has. A peer that goes on
-// sending does not hold the end up.
+// The maximum number of packets received before a queue pair or a connection ends: more than a long message
+// has. The limit keeps a peer that goes on sending from delaying the end.
 inline constexpr uint32_t kSettleBudget = 16 * kReceiveBudget;
-// Rounds of one engine visit before others get the lock.
+// The maximum number of rounds of the engine thread before other threads get the lock.
 inline constexpr int kEngineRounds = 16;
 
-// An application that has attended to its shard for so long polls: packets need not wake anybody. Doubled
-// each time the guess was wrong (it went to wait on its memory, and packets waited for somebody to look),
-// halved after so many looks in a row that found it right.
+// An application that has been active (Attendance) for this long polls: then packets need not wake the engine
+// thread. The time is doubled after each wrong guess: the application went to wait on its memory, and packets
+// waited until the engine thread looked. It is halved after kSteadyLooks right ones in a row.
 inline constexpr Duration kTakeOverAfter = std::chrono::microseconds(100);
 inline constexpr Duration kMaxTakeOverAfter = std::chrono::microseconds(12'800);
 inline constexpr uint32_t kSteadyLooks = 16;
-// Longer than an application that polls stays away between two verbs, also when an engine thread, its own or
-// its peer's, has taken its processor for a moment.
+// Longer than a polling application is away between two verbs, even if an engine thread (its own or its
+// peer's) has used its processor meanwhile.
 inline constexpr Duration kLongestAbsence = std::chrono::microseconds(50);
 inline constexpr Duration kWorkPerPacket = std::chrono::microseconds(1);
 inline constexpr Duration kLongestYield = std::chrono::milliseconds(1);
-// How often the engine thread looks whether the application still polls: rarer costs latency once, more often
-// costs a core. Right after the application took over it looks after kFirstLook, then after twice that, up to
-// kLongestLookInterval: what comes when the application stops waits for no longer than it had polled before.
-// (And sooner than a peer would probe. Linux 6.18 was measured to leave a processor to one session for
-// seconds, if one of its threads spins and another wakes up every millisecond or two; not from 3.5 ms on.)
+// How often the engine thread checks whether the application still polls. A longer interval costs latency
+// once; a shorter one costs processor time. After the application took over, the first check comes after
+// kFirstLook. The interval doubles each time, up to kLongestLookInterval. So a packet that comes when the
+// application stops waits no longer than the application had polled before. (The limit is shorter than a
+// peer's probe interval. Linux 6.18 was measured to leave a processor to one session for seconds, if one of
+// its threads spins and another wakes up every millisecond or two. From 3.5 ms on it did not.)
 inline constexpr Duration kFirstLook = std::chrono::microseconds(50);
 inline constexpr Duration kLongestLookInterval = std::chrono::milliseconds(4);
-// The same from kFirstLook on, but up to here: when it finds the lock taken, nobody at the bell, or has a
-// source that must be asked.
+// The limit of three other intervals that begin with kFirstLook: while the lock is taken; while no thread
+// listens for wake-ups (the bell); and between polls of a source without a descriptor.
 inline constexpr Duration kLookInterval = std::chrono::milliseconds(1);
-// Timers may be this late while the engine thread sleeps: the application would have to wake it for each
-// request otherwise.
+// How late timers may be while the engine thread sleeps. Without this slack the application would have to
+// wake it for each request.
 inline constexpr Duration kTimerSlack = std::chrono::milliseconds(8);
-// An application that goes on posting small messages, each so soon after the one before, may have them wait
-// for each other, as long as it goes on. (What waits when it stops goes with its next verb, or when the
-// engine thread looks.)
+// While an application posts small messages at intervals no longer than this, they may be held for this long
+// to be sent together. When it stops, they are sent with its next verb, or when the engine thread looks.
 inline constexpr Duration kGathersFor = std::chrono::microseconds(3);
-// How soon the engine thread tries again when the port is full. A descriptor may tell it earlier, or not at
-// all: a UDP socket counts as writable only while half of its buffer is free. Packets to a host that answers
-// no ARP can occupy the other half for seconds.
+// How soon the engine thread tries again when the port is full. A descriptor may report room earlier, or not
+// at all: a UDP socket counts as writable only while half of its buffer is free. Packets to a host that
+// answers no ARP can occupy the other half for seconds.
 inline constexpr Duration kFullPortInterval = std::chrono::milliseconds(1);
 
 }  // namespace verbena::engine

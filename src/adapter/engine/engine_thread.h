@@ -16,27 +16,29 @@
 
 namespace verbena::engine {
 
-// The thread that sleeps in epoll for a shard, and drives it while the application does not poll. It blocks
-// all signals but those of faults, which adapter/memory/guarded.h turns into answers.
+// The thread that sleeps in epoll for a shard, and drives it (makes its progress) while the application does
+// not poll. It blocks all signals except those of memory faults, which adapter/memory/guarded.h handles.
 class EngineThread : private Sleeper {
  public:
-  // `on_control` is called in the thread when `control_fd` is readable (the agent has news); -1: none.
-  // `on_loss` when descriptors are found that are not ours any more, by whatever thread, with the shard's
-  // lock held.
+  // Starts the thread. Errors: the kernel's, such as EMFILE or EAGAIN.
+  // `on_control` is called in the thread when `control_fd` is readable (the agent has sent something); -1:
+  // none.
+  // `on_loss` is called when descriptors turn out not to be ours any more (base/own_fd.h). Any thread may
+  // call it, with the shard's lock held.
   static Result<std::unique_ptr<EngineThread>> start(
       Shard& shard, int control_fd, std::function<void()> on_control, std::function<void()> on_loss = [] {});
   ~EngineThread() override;
 
-  // Ends the thread and waits until it has, also where nothing is left by which to wake it. All else stays.
-  // One thread at a time.
+  // Ends the thread and waits until it has ended, even if its wake-up descriptors are lost. Everything else
+  // stays. One thread at a time.
   void end();
 
-  // Sleeps until the thread runs, for as long as `patience`. Before that it answers no peer. Before fork() it
-  // has to run, too: while it starts it may hold locks of the allocator that a child would never get. The C
-  // library frees its own in a child; those of the sanitizers of GCC 12 it does not know.
+  // Sleeps until the thread runs, but not longer than `patience`. Until then the thread answers no peer. It
+  // must also run before fork(): a starting thread may hold locks of the allocator, which the child would
+  // never get. (The C library frees its own locks in a child, but not those of GCC 12's sanitizers.)
   void await_beginning(Duration patience) const;
 
-  // In a child after fork(): the thread does not exit here, it is just not there.
+  // For a child after fork(), which does not have the thread: lets go of it and of its descriptors.
   void abandon();
 
  private:
@@ -72,11 +74,13 @@ class EngineThread : private Sleeper {
   OwnFd alarm_;   // a timerfd
   std::atomic<bool> begun_{false};
   std::atomic<bool> stopping_{false};
-  std::vector<int> attached_;            // under the shard's lock
-  const Bell* bell_ = nullptr;           // likewise
-  std::atomic<bool> hears_bell_{false};  // likewise, and read by the thread: it may ring once
-  int watched_ = -1;                     // the descriptor whose EPOLLOUT we wait for
-  // Where the thread may ask on after it has served a packet. Of the thread alone.
+  std::vector<int> attached_;   // under the shard's lock
+  const Bell* bell_ = nullptr;  // under the shard's lock
+  // Written under the lock, read by the thread too. After a change to false one more ring may be heard.
+  std::atomic<bool> hears_bell_{false};
+  int watched_ = -1;  // the descriptor whose EPOLLOUT we wait for
+  // The demand for processors that the thread sees between busy polls; none: it must not busy-poll. Only the
+  // thread uses it.
   std::optional<ProcessorDemand> demand_;
   std::thread thread_;
 };

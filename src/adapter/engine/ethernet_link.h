@@ -17,13 +17,13 @@
 
 namespace verbena::engine {
 
-// What flows count (ibv_create_counters(3)): read by anyone, written by the shard.
+// The counters of flows (ibv_create_counters(3)). The shard writes them, any thread reads them.
 struct FlowTotals {
   std::atomic<uint64_t> packets{0};
   std::atomic<uint64_t> bytes{0};
 };
 
-// A rule that is in place: where its frames go and what else is done with them.
+// A steering rule that is in place: which QP gets its frames, and what else happens to them.
 struct FlowTarget : ethernet::SteeringRule {
   transport::RawQueuePair* receiver = nullptr;  // null: the frames are dropped
   uint32_t tag = 0;
@@ -31,14 +31,14 @@ struct FlowTarget : ethernet::SteeringRule {
   FlowTotals* totals = nullptr;  // may be null
 };
 
-// A netdev as the raw QPs of this process see it: their rules, and the sockets by which frames come and go.
-// As with a network adapter, a frame that one of the QPs sends is also steered to the others.
+// A network device as the raw packet QPs of a shard see it: their steering rules, and the packet sockets for
+// their frames. As with a network adapter, a frame that one of the QPs sends is also steered to the others.
 //
-// Everything is for the shard's lock holder, but acquire() and the destructor.
+// All functions except acquire() and the destructor require the shard's lock.
 class EthernetLink {
  public:
-  // The one that all QPs of a shard share. EPERM without CAP_NET_RAW, EOPNOTSUPP when the netdev is none of
-  // Ethernet.
+  // Returns the link of this device, which all QPs of the shard share; makes it if needed. Errors: EPERM
+  // without CAP_NET_RAW; EOPNOTSUPP if the device is no Ethernet device.
   static Result<std::shared_ptr<EthernetLink>> acquire(Shard& shard, uint32_t interface_index);
   ~EthernetLink();
   EthernetLink(const EthernetLink&) = delete;
@@ -46,14 +46,14 @@ class EthernetLink {
 
   Result<void> add(FlowTarget& target);
   void remove(FlowTarget& target);
-  // The QP for which frames wait got requests to receive with.
+  // Called when a receive request has been posted to a QP whose frames wait in the kernel: receiving goes on.
   void resume() { port_->pause(false); }
 
-  // The way out for the frames of one QP.
+  // Sends the frames of one QP.
   class Sender : public transport::FrameSink {
    public:
     explicit Sender(EthernetLink& link) : link_(link) {}
-    // The QP, to which its own frames do not come back.
+    // Sets the QP that sends. Its own frames are not steered back to it.
     void set_owner(const transport::RawQueuePair* owner) { owner_ = owner; }
 
     bool add(const transport::OutgoingFrame& frame) override;
@@ -65,7 +65,7 @@ class EthernetLink {
   };
 
  private:
-  // A packet socket as an input of the shard.
+  // A packet socket of the link as an input of the shard.
   class Port : public Input, private net::FrameHandler {
    public:
     Port(EthernetLink& link, std::unique_ptr<net::PacketSocket> socket, bool sniffs)
@@ -99,7 +99,7 @@ class EthernetLink {
   void deliver(const FlowTarget& target, const transport::IncomingFrame& frame);
   std::optional<ConstBytes> with_checksums(const transport::OutgoingFrame& frame);
 
-  // Frames of one batch whose checksums we fill in lie here.
+  // Buffer for frames of one batch whose checksums we fill in.
   static constexpr size_t kStagingBytes = 256 * 1024;
   static constexpr size_t kFrameBytes = 65536 + 64;
 
@@ -109,10 +109,11 @@ class EthernetLink {
   std::unique_ptr<Port> sniffer_;  // while there is a rule for it
   ethernet::SteeringTable rules_;
   std::vector<FlowTarget*> sniffing_;
-  // The QP to which all rules lead, if there is just one: while it has no request its frames wait in the
-  // kernel, where there is room for thousands. Those of several QPs cannot wait for one of them.
+  // The QP that gets the frames of all rules, if there is only one; else null. While it has no receive
+  // request, its frames wait in the kernel, which has room for thousands. With several QPs, frames cannot
+  // wait for one of them.
   transport::RawQueuePair* sole_receiver_ = nullptr;
-  size_t filter_full_at_ = SIZE_MAX;  // with so many rules the filter had no room
+  size_t filter_full_at_ = SIZE_MAX;  // the number of rules at which the kernel's filter had no room
   std::unique_ptr<std::byte[]> staging_;
   size_t staged_ = 0;
   std::unique_ptr<std::byte[]> looped_;

@@ -9,26 +9,30 @@
 
 namespace verbena::engine {
 
-// A thread that takes an event of a channel, whose completion queues one shard fills, and sleeps for it at
-// the shard's bell if need be: what rings wakes the thread itself, not the engine thread to wake it. Before
-// it sleeps it asks on for a moment (HaltPolling). It drives the shard for what has come by memory; for all
-// else (ports, news) there is the engine thread as ever. For that thread alone, which makes it and ends it;
-// it may be cancelled when it comes and while it sleeps, and then only.
+// Takes one event of a completion event channel for a thread that waits. All CQs of the channel belong to one
+// shard. If there is no event, the thread sleeps at the shard's bell (Input::bell()). Thus a ring wakes this
+// thread directly, and not first the engine thread. Before it sleeps it busy-polls for a moment
+// (HaltPolling). It receives what comes by shared memory; the engine thread does all else (ports, messages of
+// the agent).
+//
+// Only one thread uses an object, from constructor to destructor. It may be cancelled only in the constructor
+// and while it sleeps.
 class EventWait {
  public:
-  // `bell`: the shard's. Goes there.
+  // Goes to the bell. `bell` is the shard's.
   EventWait(Shard& shard, queues::EventChannel& channel, const Bell& bell);
-  // Leaves it for good if it has no event.
+  // Leaves the bell for good if the thread has no event yet.
   ~EventWait();
   EventWait(const EventWait&) = delete;
   EventWait& operator=(const EventWait&) = delete;
 
-  // False: an event is there already, or another thread is at the bell, or waits for the channel's next event
-  // at one. The channel's descriptor tells, then.
+  // Returns whether the thread is at the bell, or has its event from there. False: an event is available
+  // already, another thread is at the bell, or another waits at a bell for the channel's next event. Then the
+  // caller uses the channel's descriptor.
   bool is_there() const { return at_bell_ != Shard::AtBell::kNot; }
 
-  // As EventChannel::take(), but blocks however the descriptor is set. EBADF when the channel goes away.
-  // REQUIRES: is_there()
+  // As EventChannel::take(), but blocks even if the descriptor is non-blocking. Errors: EBADF if the channel
+  // is destroyed; those of Bell::await(). REQUIRES: is_there()
   template <class Visit>
   Result<void> take(Visit visit) {
     Result<void> slept;
@@ -38,7 +42,7 @@ class EventWait {
   }
 
  private:
-  // Before it sleeps: what comes at once need not wake it.
+  // Busy-polls before the thread sleeps, so that an event that comes at once need not wake it.
   void ask_on();
   Result<void> sleep();
 

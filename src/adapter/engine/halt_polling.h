@@ -8,36 +8,39 @@
 
 namespace verbena::engine {
 
-// Whether a thread that has served a packet asks for the next one for a while, in place of sleeping until it
-// arrives: to be woken takes longer than the packet itself. How long it asks adapts to what that
-// brings, as KVM's halt_poll_ns does: it grows while packets follow each other closely and ends when one does
-// not. In vain it asks only a small part of the time. Pure; one thread's at a time.
+// Decides whether a thread that has served a packet busy-polls for the next one for a while (asks), instead
+// of sleeping until it arrives: to wake a thread takes longer than the packet itself. The time adapts, as
+// KVM's halt_poll_ns does: it grows while packets follow each other closely, and ends when one does not.
+// Polling without a result takes only a small part of the time. Pure. One thread at a time.
 class HaltPolling {
  public:
-  // Longer than this it never asks for one packet.
+  // The longest time to poll for one packet.
   static constexpr Duration kLimit = std::chrono::microseconds(50);
   static constexpr Duration kFirstWindow = std::chrono::microseconds(10);
-  // What it takes to wake a thread: a packet that was slept for has come earlier by that.
+  // The time that waking a thread takes. A packet for which the thread slept is assumed to have come this
+  // much earlier.
   static constexpr Duration kWaking = std::chrono::microseconds(20);
-  // The part of all time that may be spent on asking in vain, and what of it may be saved up.
+  // Polling without a result may take 1/kVainPart of all time. Up to kMaxCredit may be saved up.
   static constexpr int64_t kVainPart = 16;
   static constexpr Duration kMaxCredit = std::chrono::milliseconds(1);
-  // For so long it does not ask after somebody wanted the processor: twice as long each time, until there has
-  // been peace for a multiple of that. And the longer, the longer others had the processor.
+  // How long polling is barred after others wanted the processor. The bar doubles each time, up to kMaxBar,
+  // until there has been no demand for kPeaceInBars bars. A bar is at least kBarByLost times as long as
+  // others had the processor.
   static constexpr Duration kFirstBar = std::chrono::milliseconds(1);
   static constexpr Duration kMaxBar = std::chrono::milliseconds(256);
   static constexpr int kPeaceInBars = 8;
   static constexpr int kBarByLost = 8;
-  static constexpr Duration kMaxBarByLost = std::chrono::seconds(1);  // it may just have been stopped
-  // What counts as a while, and after how long without a look it begins again.
+  static constexpr Duration kMaxBarByLost = std::chrono::seconds(1);  // the thread may just have been stopped
+  // kWhile: demand that lasts this long bars polling. kLatestAgain: after a gap this long the count starts
+  // again.
   static constexpr Duration kWhile = std::chrono::microseconds(300);
   static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
 
-  // `first_bar`: none, where the thread would sleep for nobody's sake but its own. Then it gives way for one
-  // packet at a time, and for what it has lost.
+  // `first_bar` is 0 for a thread that would sleep only for its own sake. Then demand ends polling for one
+  // packet only, and lost time still bars it.
   explicit HaltPolling(Duration first_bar = kFirstBar) : first_bar_(first_bar) {}
 
-  // Packets were found. Before rests().
+  // Packets were found. Called before rests().
   void served(TimePoint now) {
     if (rests_since_ == kNotYet) return;
     const Duration gap = now - rests_since_;
@@ -48,13 +51,13 @@ class HaltPolling {
     }
   }
 
-  // What the thread waited for has come by another way, of which asking finds nothing.
+  // An event came by a route that is not polled, so polling would find nothing.
   void served_by_others() {
     window_ = {};
     asking_ = false;
   }
 
-  // Nothing is left to do, after a visit that found packets, or not.
+  // A visit has ended and no work is left. `found`: it found packets.
   void rests(TimePoint now, bool found) {
     if (found) {
       rests_since_ = now;
@@ -67,7 +70,7 @@ class HaltPolling {
     }
   }
 
-  // It asked on, and this is what it noticed of the processors.
+  // The thread has busy-polled and noticed this demand for processors.
   void asked_on(TimePoint now, const Demand& demand) {
     if (!demand.looked) return;
     if (demand.wanted) {
@@ -76,11 +79,11 @@ class HaltPolling {
       has_room();
     }
   }
-  // It looked, while it asked, whether others want the processors: they do not.
+  // No other thread wants the processors, as a check while polling has shown.
   void has_room() { wanted_since_ = kNotYet; }
-  // They do; `lost` is how long they have taken this thread's. Where they have taken none it ends for this
-  // time only, unless they want them at every look for a while: a thread that this very packet has woken is
-  // gone by then, or has a processor.
+  // Other threads want the processors. `lost`: how long they had this thread's processor. If it is 0, polling
+  // ends only for this packet, unless all checks for a while have shown demand: a thread that this very
+  // packet has woken is gone by then, or has a processor.
   void gives_way(TimePoint now, Duration lost) {
     if (asking_) credit_ -= std::min(now - rests_since_, window_);
     asking_ = false;
@@ -94,7 +97,8 @@ class HaltPolling {
   void stops() { asking_ = false; }
 
   bool asks() const { return asking_; }
-  // True also when the time is up and rests() was never called: the shard was busy all the time.
+  // Returns whether polling is over. It may end by time even if rests() was not called, because the shard was
+  // busy.
   bool is_over(TimePoint now) const { return !asking_ || now - rests_since_ >= window_; }
 
  private:

@@ -25,30 +25,29 @@ namespace verbena::engine {
 
 class CaptureTap;
 
-// A multicast group that a shard has QPs in, as those see it who bring its packets by memory. With the
-// shard's lock held.
+// A multicast group in which a shard has QPs, as seen by LocalPeers, which brings copies of its packets by
+// shared memory. REQUIRES: the shard's lock is held
 class GroupMember {
  public:
   virtual ~GroupMember() = default;
   virtual GroupKey key() const = 0;
-  // Whether an address is of the group's link.
+  // Returns whether an address belongs to the group's link.
   virtual bool is_ours(const roce::Address& address) const = 0;
-  // Whether some QP takes datagrams with this Q_Key.
+  // Returns whether a QP of the group accepts datagrams with this Q_Key.
   virtual bool has_qkey(uint32_t qkey) const = 0;
   virtual void on_copy(const transport::IncomingPacket& packet) = 0;
 
   ListHook member_hook;
 };
 
-// The places for guests: slots that have a channel with this process, or are asked for one, without the
-// program having named them. Any process of the host, of whatever user, can make itself one. Each channel
-// costs a descriptor, memory, and a look in every poll, so all shards of the process share the places. Any
-// thread.
+// Counts guests: slots that have a channel with this process, or are asked for one, although the program has
+// not named a QP of theirs. Any process of the host, of any user, can become one. Each channel costs a
+// descriptor, memory, and a check in every poll, so all shards of the process share kMax places. Any thread.
 class GuestPlaces {
  public:
   static constexpr uint32_t kMax = 64;
 
-  // False: all are taken.
+  // Takes a place. Returns false if all are taken.
   bool take() {
     uint32_t taken = taken_.load(std::memory_order_relaxed);
     while (taken < kMax) {
@@ -62,54 +61,57 @@ class GuestPlaces {
   std::atomic<uint32_t> taken_{0};
 };
 
-// The other slots of this host that a shard reaches by memory, and what comes from them. A QP that is
-// connected to an address of this host goes by memory as soon as both processes have agreed to a channel,
-// which the agent makes them meet for; until then, and with a process that does not want one, by its port.
+// The other slots of this host that a shard reaches by shared memory, and the packets from them. The agent
+// introduces both processes to each other (connect()). A QP that is connected to an address of this host uses
+// memory as soon as there is a channel. Until then it uses its port, and always so if the other process
+// refuses.
 class LocalPeers final : public Input, public LocalWays, private Alarm {
  public:
-  // Asks the agent for the way to a slot; connect() brings the answer, if this is no error. Never blocks.
+  // Asks the agent for a socket to a slot. Never blocks. If it returns no error, connect() brings the answer.
   using Ask = std::function<Result<void>(uint32_t slot)>;
 
-  // VERBENA_LOCAL=off: everything goes by ports.
+  // Returns whether shared memory may be used: false if VERBENA_LOCAL is "off" or "0".
   static bool is_wanted();
 
-  // `board`: what others are shown of this process; null: nothing. `guests`: the process's, which outlive us;
-  // null: no other shard has any.
+  // `board`: this process's export table for the others; null: they do not access its memory directly.
+  // `guests`: the process's places for guests, which outlive this object; null: no other shard has any.
   LocalPeers(Shard& shard, Ask ask, OwnBoard* board = nullptr, GuestPlaces* guests = nullptr);
   ~LocalPeers() override;
 
   // ---- any thread, not inside Shard::exclusively()
 
-  // From the agent: the socket to a slot, asked for by us or by the other; or why there is none. ESTALE: the
-  // slot's process has returned it, and channels to that process are given up.
+  // Called with the agent's message: a socket to a slot, that we or the other process has asked for, or an
+  // error. ESTALE: the slot's process has returned the slot; channels to it are given up.
   void connect(control::SlotChannel news);
-  // The addresses of this host's links. `unreachable` are GIDs of its links to which no packets come, but
-  // which QPs may name as their source.
+  // Sets the addresses of this host's links. `unreachable` are GIDs of its links that get no packets but that
+  // QPs may name as their source.
   void set_addresses(std::vector<roce::Address> addresses, std::vector<roce::Address> unreachable = {});
-  // What is sent from now on goes into the ring of the file, too; an empty one: no longer. Who reads the ring
-  // is not trusted.
+  // Also writes what is sent from now on into the ring of this file; an empty one stops that. The reader of
+  // the ring is not trusted.
   void capture(const UniqueFd& ring);
-  // How long await() waits. The other process answers within a fraction of a millisecond if it runs at all;
-  // and a QP that goes by its port meanwhile is moved later.
+  // The longest time that await() waits. The other process answers within a fraction of a millisecond if it
+  // runs at all. A QP that uses its port meanwhile is moved later.
   static constexpr Duration kPatience = std::chrono::milliseconds(20);
-  // Before a QP is connected: sees to it that there is a channel, if there can be one, and waits for the
-  // other process's answer.
+  // Called before a QP is connected: asks for a channel to the destination's process, if there can be one,
+  // and waits for the answer.
   void await(const roce::Path& path, roce::Qpn destination, Duration patience = kPatience);
 
   // ---- inside Shard::exclusively()
 
   // For tests: measures calls on sockets of other users by this clock, which outlives us.
   void measure_calls_by(const CallClock& clock) { call_clock_ = &clock; }
-  // What others send to the group comes to it by memory from now on, too, once it has been heard from them.
-  // It ends with forget(), which must come before the member's end, and ours.
+  // Lets the group get copies by shared memory: processes of this host that send to the group are asked for
+  // them once a packet of theirs has come. REQUIRES: forget() is called before the group or this object is
+  // destroyed
   void add(GroupMember& member) { members_.push_back(member); }
   void forget(GroupMember& member);
-  // A packet has come to the group by the wire. True: its copy may come by memory, or have come. If its
-  // sender can be reached by memory it is asked for copies from then on. One that the program has not named
-  // is asked for a channel as a guest.
+  // Called when a packet to the group has come by the wire. Asks its sender for copies, if the sender can be
+  // reached by memory. A sender that the program has not named is asked for a channel as a guest. Returns
+  // true if a copy of this packet may come, or have come, by memory; then the caller must drop one of the
+  // two.
   bool heard(const GroupMember& member, const transport::IncomingPacket& packet);
 
-  // Whether await() would wait.
+  // Returns whether await() would wait.
   bool is_worth_waiting_for(const roce::Path& path, roce::Qpn destination);
 
   // LocalWays
@@ -142,7 +144,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void abandon() override;
 
  private:
-  // A line that packets come by.
+  // A line (channel) from which packets are read.
   struct Source {
     LocalPeer* peer;
     LocalLine* line;
@@ -187,7 +189,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void note_full(LocalPeer& peer) {
     if (!peer.full_hook.is_linked()) full_.push_back(peer);
   }
-  // Mapped memory of other processes that is not used any more is unmapped after a while.
+  // Unmaps memory of other processes that has not been used for a while.
   struct Unmapping final : Alarm {
     explicit Unmapping(LocalPeers& p) : peers(p) {}
     void on_alarm() override { peers.unmap_unused(); }
@@ -215,7 +217,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   std::optional<Bell> bell_;
   bool is_input_ = false;
   bool abandoned_ = false;
-  std::unique_ptr<CaptureTap> tap_;  // its peers have it, too
+  std::unique_ptr<CaptureTap> tap_;  // its peers have a pointer to it
   bool listening_ = false;
   bool must_read_sockets_ = false;
   bool alarm_is_set_ = false;
@@ -234,7 +236,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   std::vector<Source> sources_;
   std::vector<roce::Address> addresses_;
   std::vector<roce::Address> unreachable_;
-  uint32_t addresses_changed_ = 1;  // how often, never 0
+  uint32_t addresses_changed_ = 1;  // the number of changes of both lists; never 0
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook> staged_;
   using FullList = IntrusiveList<LocalPeer, &LocalPeer::full_hook>;
   FullList full_;
@@ -242,9 +244,9 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   Unmapping unmapping_{*this};
   MulticastWays groups_;
   IntrusiveList<GroupMember, &GroupMember::member_hook> members_;
-  uint32_t copies_ = 0;  // of multicasts, among the packets that are just being read
+  uint32_t copies_ = 0;  // multicast copies among the packets that are being read
 
-  // For those who wait in await().
+  // For threads that wait in await().
   std::mutex news_mutex_;
   std::condition_variable news_;
   uint32_t news_count_ = 0;

@@ -18,16 +18,16 @@
 
 namespace verbena::engine {
 
-// A multicast group on one link, for the QPs of a shard that are attached to it: a copy of each datagram goes
-// to every one of them (IBTA volume 1, 10.5.2). Datagrams of this host may come by memory as well. With the
-// shard's lock held, except when it is made and destroyed.
+// A multicast group on one link, for the QPs of a shard that are attached to it. Each of them gets a copy of
+// each datagram (IBTA volume 1, 10.5.2). Datagrams from this host may also come by shared memory. REQUIRES:
+// the shard's lock is held, except in the constructor and destructor, which must not be called with it.
 class MulticastGroup final : public Input, public GroupMember, private net::PacketHandler {
  public:
-  // `socket` is joined to the group on the interface. `is_ours` says whether an address is the link's.
-  // `local`: what brings copies by memory, if it is told of us; null: nothing.
+  // `socket` has joined the group on the interface. `is_ours` returns whether an address belongs to the link.
+  // `local` brings copies by shared memory, once LocalPeers::add() was called; null: there are none.
   MulticastGroup(Shard& shard, const roce::Address& group, uint32_t interface_index, UniqueFd socket,
                  std::function<bool(const roce::Address&)> is_ours, LocalPeers* local);
-  // Leaves the group. Without the shard's lock: the kernel tells the network.
+  // Leaves the group. REQUIRES: the shard's lock is not held, as the kernel informs the network
   ~MulticastGroup() override;
 
   const roce::Address& address() const { return group_; }
@@ -60,31 +60,31 @@ class MulticastGroup final : public Input, public GroupMember, private net::Pack
   net::Receiver receiver_;
   transport::MulticastMembers members_;
   transport::MulticastCopies copies_;
-  TimePoint now_;  // when it was asked last
+  TimePoint now_;  // the time of the last receive()
 };
 
-// The multicast groups that QPs of a shard are attached to: a group is joined with its first member and left
-// with its last. A process that is killed leaves with its descriptors.
+// The multicast groups to which QPs of a shard are attached. A group is joined with its first QP and left
+// with its last. When a process is killed, the kernel closes the sockets, which leaves the groups.
 //
 // Any thread, not inside Shard::exclusively().
 class MulticastGroups {
  public:
-  // A group of a link.
+  // A multicast group on a link.
   struct Key {
     uint32_t device_index = 0;
     roce::Address group;
     friend bool operator==(const Key&, const Key&) = default;
   };
-  // What the groups need to know and have done.
+  // Functions that the groups need from the process.
   struct Surroundings {
-    // A socket joined to the group, from the agent.
+    // Gets a socket from the agent that has joined the group.
     std::function<Result<UniqueFd>(const Key&)> join;
-    // The link's netdev; 0: it is gone.
+    // Returns the interface index of the link's network device; 0: the link is gone.
     std::function<uint32_t(uint32_t device_index)> interface_of;
     std::function<bool(uint32_t device_index, const roce::Address&)> is_address_of;
   };
 
-  // More would take too many of the application's descriptors.
+  // The maximum number of groups of a shard. More would take too many of the application's descriptors.
   static constexpr size_t kMax = 512;
 
   MulticastGroups(Shard& shard, Surroundings surroundings)
@@ -93,12 +93,13 @@ class MulticastGroups {
   MulticastGroups(const MulticastGroups&) = delete;
   MulticastGroups& operator=(const MulticastGroups&) = delete;
 
-  // What comes by memory comes by these from now on. They outlive us. Before the first attach().
+  // Sets the source of copies by shared memory; it outlives this object. REQUIRES: before the first attach()
   void bring_by(LocalPeers* local) { local_ = local; }
 
-  // ENODEV: the link is gone; ENETDOWN: there is no wire; ENOMEM: too many groups.
+  // Attaches a QP to a group. Errors: ENODEV: the link is gone; ENETDOWN: there is no wire; ENOMEM: too many
+  // groups, or no memory; those of joining.
   Result<void> attach(const Key& key, const transport::Attachment& attachment);
-  // False: the QP is not attached.
+  // Detaches a QP from a group. Returns false if it was not attached.
   bool detach(const Key& key, const transport::QueuePair& qp);
 
  private:

@@ -14,24 +14,26 @@ namespace verbena::engine {
 
 class LocalPeer;
 
-// What QPs of a shard send to multicast groups: the datagram by its port as ever, and a copy of it by memory
-// to each slot of this host that has asked for the group's. Who gets both takes the first
-// (adapter/transport/multicast.h), so a copy that finds no room is left out, and nobody waits for it.
+// The routes by which QPs of a shard send to multicast groups. A datagram goes by its port. A copy goes by
+// shared memory to each slot of this host that has asked for the group's datagrams. A receiver that gets both
+// uses the first (adapter/transport/multicast.h). So a copy that finds no room is dropped, and nobody waits.
 //
 // For the shard's lock holder.
 class MulticastWays {
  public:
-  // Groups beyond that go by their ports alone, and so do members.
+  // The maximum number of groups with copies, and of members of a group. Any further ones go by their ports
+  // alone.
   static constexpr size_t kMaxGroups = 256;
   static constexpr size_t kMaxMembers = 256;
 
-  // The route of what goes by this path and this port; itself, where nobody is to have a copy. It lives as
-  // long as we do.
+  // Returns the route for a path to a group by this port: one that also sends copies, or `by_port` itself if
+  // nobody has asked for copies. The route lives as long as this object.
   const transport::Route& find(const roce::Path& path, const transport::Route& by_port);
 
-  // Nobody is to have copies, until add() says who is.
+  // Removes all members, before add() names the current ones.
   void clear();
-  // True: find() answers otherwise for the group from now on.
+  // Adds a member that wants copies of the group. Returns true if the group is new: then find() returns
+  // another route for it.
   bool add(const GroupKey& group, LocalPeer& member);
 
  private:
@@ -41,7 +43,7 @@ class MulticastWays {
     transport::SendStatus send(const transport::OutgoingPacket& packet) override;
 
     const GroupKey group;
-    transport::PacketSink* port = nullptr;  // none: nothing has been sent to the group
+    transport::PacketSink* port = nullptr;  // null: nothing has been sent to the group yet
     transport::Route route;
     std::vector<LocalPeer*> members;
   };

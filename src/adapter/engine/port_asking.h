@@ -5,12 +5,12 @@
 
 namespace verbena::engine {
 
-// How often a thread that polls asks its shard's ports, which costs a system call, while packets come by
-// memory, which costs next to nothing to ask: ports that have brought nothing for a while only now and then.
-// Pure; counts in polls.
+// Decides how often a polling thread polls its shard's ports. That costs a system call, while polling shared
+// memory costs almost nothing. While packets come by memory, ports that have brought none for a while are
+// polled only now and then. Pure: counts polls, not time.
 class PortAsking {
  public:
-  // Whether to ask the ports in this poll.
+  // Called in each poll. Returns whether to poll the ports, too.
   bool asks() {
     if (memory_is_used_ == 0) return true;
     --memory_is_used_;
@@ -32,7 +32,7 @@ class PortAsking {
   static constexpr uint32_t kRemembered = 4096;
   static constexpr uint32_t kPollsPerAsking = 256;
 
-  uint32_t memory_is_used_ = 0;  // for so many more polls
+  uint32_t memory_is_used_ = 0;  // for this many more polls
   uint32_t ports_are_used_ = 0;
   uint32_t polls_ = 0;
 };

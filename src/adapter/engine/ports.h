@@ -17,22 +17,23 @@
 
 namespace verbena::engine {
 
-// The ports of a shard, and a route by each; and in front of them the ways by memory, if it has some. A way
-// that is full stops only the QPs that go by it: they wait in a list of its own until it has room.
+// The ports of a shard with a route for each, and the shared-memory routes (LocalWays), which are preferred.
+// A full route stops only the QPs that use it. They wait in the route's own list until it has room.
 //
-// Made and ended with the shard; all else with the shard's lock held.
+// Created and destroyed with the shard. All other calls require the shard's lock.
 class Ports final : public transport::Routes {
  public:
   using ReadyList = engine::ReadyList;
 
-  // In order of preference. Without any, packets are lost.
+  // `ports`: in order of preference. If there are none, packets are lost.
   explicit Ports(net::PortList ports);
   ~Ports() override;
 
   bool empty() const { return ways_.empty(); }
-  // What is preferred to ports; nullptr: nothing (any more).
+  // Sets the routes that are preferred to ports; nullptr: none from now on.
   void prefer(LocalWays* local) { local_ = local; }
-  // A way by memory, or the first port that packets of the path may leave by; to a multicast group, both.
+  // Returns a shared-memory route, else the one of the first port by which packets of the path may leave. For
+  // a multicast group the route uses the port, and may also send copies by memory.
   const transport::Route& find(const roce::Path& path, roce::Qpn destination) override;
   const transport::Route& find_known(const roce::Path& path, roce::Qpn destination) override;
   Result<void> check(const roce::Path& path, Duration patience) const override;
@@ -43,33 +44,35 @@ class Ports final : public transport::Routes {
 
   // ---- receiving
 
-  // Takes what has arrived, at most about `budget` packets from each.
+  // Passes the packets that have arrived to `handler`, about `budget` at most from each port. Returns their
+  // number.
   uint32_t receive(net::PacketHandler& handler, uint32_t budget);
-  // While receive() hands on a packet: of the port that it came in by. Else of the first, which what comes in
-  // by no port counts with.
+  // Returns the counters of the port whose packet receive() is passing on. Otherwise those of the first port,
+  // which also count packets that come by no port.
   net::PortCounters& counters() { return *counters_; }
-  // As long as nothing is said, what was wanted of the ports before.
+  // Tells the ports whether received packets need their traffic class, hop limit and flow label
+  // (net::Port::want_ip_details()). Does nothing if the last call said the same.
   void want_ip_details(bool wanted);
-  // Calls visit(descriptor) for each port that has one to be heard.
+  // Calls visit(descriptor) for each port that has a descriptor to wait for packets.
   template <class Visit>
   void for_each_receive_fd(Visit visit) const {
     for (const Way& way : ways_) {
       if (way.port->receive_fd() >= 0) visit(way.port->receive_fd());
     }
   }
-  // Whether all descriptors that they receive by are still theirs.
+  // Returns whether all descriptors of the ports are still their own (base/own_fd.h).
   bool is_whole() const {
     for (const Way& way : ways_) {
       if (!way.port->is_whole()) return false;
     }
     return true;
   }
-  // Whether some port has none, and must be asked.
+  // Returns whether a port has no such descriptor, so that it must be polled.
   bool must_be_asked() const { return must_be_asked_; }
 
   // ---- sending
 
-  // Whether the QP would find its port full.
+  // Returns whether the QP's route has no room.
   bool is_full(const transport::QueuePair& qp) const {
     if (!any_full_) return false;
     if (goes_by_memory(qp)) return local_ != nullptr && local_->is_full(qp.route().port);
@@ -79,22 +82,25 @@ class Ports final : public transport::Routes {
     if (!goes_by_memory(qp)) return protocol::QpWay::kWire;
     return local_ != nullptr ? local_->way(qp.route().port) : protocol::QpWay::kMemory;
   }
-  // The QP has found its port full.
+  // Notes that the QP's route has no room.
   void note_full(const transport::QueuePair& qp);
-  // It waits until its port has room. REQUIRES: is_full(qp), it is in no list of QPs that are ready
+  // Lets the QP wait until its route has room. REQUIRES: is_full(qp), and the QP is not in a list of ready
+  // QPs
   void wait(transport::QueuePair& qp);
-  // Pushes what is staged to the wires. QPs whose port has room again go to `ready`.
+  // Sends what the ports have staged, and wakes peers that packets were written for. QPs whose route has room
+  // again are moved to `ready`.
   void flush(ReadyList& ready);
-  // The same for somebody who is in the midst of sending: no QP goes anywhere.
+  // As flush(), but moves no QP: for callers that are in the middle of sending.
   void push();
-  // Only what goes by memory.
+  // As push(), but only for shared-memory routes.
   void push_memory() {
     if (local_ != nullptr) local_->push();
   }
   bool any_full() const { return any_full_; }
-  // Whether there are ways by memory, and nothing has come by them.
+  // Returns whether there are shared-memory routes and no packet has come by them.
   bool memory_is_quiet() const { return local_ != nullptr && local_->is_quiet(); }
-  // A descriptor that is writable when the full port may go on; -1 if there is none, or several are full.
+  // Returns a descriptor that becomes writable when the full port has room; -1: it has none, or several ports
+  // are full.
   int send_fd() const;
 
  private:

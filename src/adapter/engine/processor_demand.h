@@ -10,32 +10,33 @@
 
 namespace verbena::engine {
 
-// What a thread that asks on has noticed of the processors.
+// A thread's observation of the demand for processors while it busy-polled.
 struct Demand {
-  bool looked = false;  // it has asked on, and looked
-  bool wanted = false;  // others want them
-  Duration lost{};      // and have had the one it ran on for so long
+  bool looked = false;  // it has busy-polled and looked; if false, the rest means nothing
+  bool wanted = false;  // other threads want the processors
+  Duration lost{};      // for this long others had the processor that it ran on
 };
 
-// Whether a thread that spins takes a processor that others want. The kernel tells, without privilege, how
-// many threads run or wait for a processor at this very moment: the fourth figure of /proc/loadavg (the first
-// three are means over minutes). There is no need to spin for them to lose by it: if they are more than the
-// processors this thread may use, one of them waits. Reading it takes a microsecond, so the answer is kept
-// for a while; that they are wanted, when two looks in a row have said so.
+// Tells whether a busy-polling thread takes a processor that other threads want. The kernel says, without
+// privilege, how many threads run or wait for a processor at this moment: the fourth number of /proc/loadavg.
+// If there are more than this thread may use processors, one of them waits. Nobody has to lose time to
+// polling before this shows. Reading takes a microsecond, so the answer is kept for a while. The answer is
+// "wanted" when two looks in a row say so.
 //
-// Where that file is not to be read, the answer is that they are wanted. One thread's at a time.
+// If the file cannot be read, the answer is "wanted". One thread at a time.
 class ProcessorDemand {
  public:
   explicit ProcessorDemand(const char* path = "/proc/loadavg") : path_(path) { look_again(); }
 
-  // REQUIRES: the caller is running, and so is one of those counted
+  // Returns whether other threads want the processors. REQUIRES: the calling thread is running, as it is one
+  // of those counted
   bool wanted(TimePoint now);
-  // Leaves what it asks to others for a moment, and looks meanwhile.
+  // Relaxes for a moment, so that others can use what the caller polls, and checks the demand meanwhile.
   Demand pause();
-  // In a child after fork().
+  // For a child after fork(): closes the file.
   void abandon() { loadavg_.reset(); }
 
-  // How many threads run or want to, by the text of /proc/loadavg; -1: it does not say.
+  // Returns the number of threads that run or wait, by the text of /proc/loadavg; -1: the text is malformed.
   static int runnable_in(std::string_view loadavg);
 
  private:
@@ -45,11 +46,11 @@ class ProcessorDemand {
   const char* const path_;
   OwnFd loadavg_;
   int processors_ = 0;
-  pthread_t thread_{};  // whose processors they are
+  pthread_t thread_{};  // the thread whose allowed processors were counted
   TimePoint looks_again_at_{};
   TimePoint valid_until_{};
   bool wanted_ = true;
-  bool seems_wanted_ = true;  // by the last look
+  bool seems_wanted_ = true;  // the result of the last look alone
 };
 
 }  // namespace verbena::engine

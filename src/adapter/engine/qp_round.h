@@ -10,14 +10,14 @@
 
 namespace verbena::engine {
 
-// Which places of a shard's table of QPs are taken, to visit them in turn, a few now and a few then. Plain
-// memory.
+// The occupied places of a shard's table of QPs. next() visits them in turn, so that a caller can handle a
+// few at a time. Not thread-safe.
 class QpRound {
  public:
   void add(uint32_t index) { words_[index / 64] |= bit(index); }
   void remove(uint32_t index) { words_[index / 64] &= ~bit(index); }
 
-  // The one after that of the last call. REQUIRES: one is taken
+  // Returns the next occupied place, in a circle. REQUIRES: at least one place is occupied
   uint32_t next() {
     at_ = (at_ + 1) % roce::Qpn::kPerSlot;
     uint64_t word = words_[at_ / 64] & (~uint64_t{0} << at_ % 64);

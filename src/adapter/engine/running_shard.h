@@ -16,13 +16,13 @@
 
 namespace verbena::engine {
 
-// A shard with all that it runs on: the slot that the agent lends it, the page that `verbena status` reads,
-// its port, its multicast groups and its engine thread. Ends with everything, and gives the slot back.
+// A shard with everything that it needs to run: the slot that the agent leases to it, the status page, its
+// ports, its multicast groups and its engine thread. The destructor ends all of it and returns the slot.
 class RunningShard {
  public:
   struct Surroundings {
     control::Client& client;
-    memory::Readers& readers;  // the shard becomes one
+    memory::Readers& readers;  // the shard is added to these
     MulticastGroups::Surroundings groups;
     net::PortFactory open_ports = net::open_ports;
     OwnBoard* board = nullptr;
@@ -30,7 +30,8 @@ class RunningShard {
     std::function<void()> on_loss = [] {};  // see EngineThread::start()
   };
 
-  // Without the thread. Errors: the agent's, which may have no slot left.
+  // Creates the shard without its engine thread. Errors: the agent's, which may have no free slot; the
+  // kernel's.
   static Result<std::unique_ptr<RunningShard>> create(Surroundings surroundings);
   ~RunningShard();
   RunningShard(const RunningShard&) = delete;
@@ -39,8 +40,8 @@ class RunningShard {
   // Starts the engine thread; see EngineThread::start().
   Result<void> start_thread(int control_fd, std::function<void()> on_control);
   void stop_thread() { thread_.reset(); }
-  // Descriptors are not ours any more, of this shard or another: it ends, and with it its thread; the shard
-  // stays, and does nothing.
+  // Called when descriptors of this shard or of another turn out not to be ours any more. Ends the engine
+  // thread. The shard stays, and its calls are harmless.
   void lose() {
     shard_->lose();
     if (thread_ != nullptr) thread_->end();
@@ -48,16 +49,16 @@ class RunningShard {
 
   Shard& shard() { return *shard_; }
   MulticastGroups& multicast() { return *multicast_; }
-  // nullptr: the user does not want any (VERBENA_LOCAL=off).
+  // Returns nullptr if the user has disabled shared memory (VERBENA_LOCAL=off).
   LocalPeers* local_peers() { return local_peers_.get(); }
-  // Why packets can neither come nor go; empty when they can.
+  // Returns why packets can neither be sent to nor received from other hosts; empty: they can.
   const std::string& no_wire_reason() const { return no_wire_reason_; }
 
   // Before fork(): see EngineThread::await_beginning().
   void await_thread(Duration patience) const {
     if (thread_ != nullptr) thread_->await_beginning(patience);
   }
-  // In a child after fork(): all of it is the parent's.
+  // For a child after fork(): lets go of everything without effect on the parent.
   void abandon();
 
  private:

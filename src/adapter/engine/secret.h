@@ -13,7 +13,8 @@
 
 namespace verbena::engine {
 
-// What a process was started with by the kernel, when it has no randomness for us now.
+// Returns 16 random bytes that the kernel gave this process at its start (AT_RANDOM). They serve if the
+// kernel has no new ones; all zero if there are none.
 inline SipKey secret_of_start() {
   SipKey secret;
   if (const auto* random = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)))
@@ -21,9 +22,9 @@ inline SipKey secret_of_start() {
   return secret;
 }
 
-// What nobody can guess, and different each time: of what one call has answered everything may become known,
-// and nothing is known of what another has. So the secret of the keys is never that of the QPNs, which every
-// packet shows.
+// Returns an unguessable key, a different one each time. The keys of two calls are independent: if one
+// becomes known, the other does not. So the secret of memory keys is never that of QPNs, which every packet
+// shows.
 inline SipKey random_secret() {
   SipKey secret;
   if (::getrandom(&secret, sizeof secret, 0) == sizeof secret) return secret;

@@ -38,62 +38,67 @@ static_assert(protocol::kQpNumbers == transport::kFirstMoreCounter);
 static_assert(sizeof(protocol::QpMore) == sizeof(transport::QpMoreCounters));
 static_assert(protocol::kQpsPerSlot == roce::Qpn::kPerSlot);
 
-// Told by the shard when its engine thread, asleep, should look.
+// The shard's view of its engine thread (EngineThread). The shard's lock is held in all calls but
+// wake(), which needs no lock.
 class Sleeper {
  public:
   virtual ~Sleeper() = default;
   // Wakes the engine thread.
   virtual void wake() = 0;
-  // Makes the engine thread hear arriving packets, or not: those of the port and of everything attached.
+  // Makes the engine thread listen for arriving packets, or not: on the descriptors of the ports and of
+  // everything attached.
   virtual void listen(bool on) = 0;
-  // From now on another descriptor gives packets; detached before it is closed.
+  // attach() adds a descriptor by which packets come. The caller detaches it before closing it. Errors: the
+  // kernel's, ENOMEM.
   virtual Result<void> attach(int fd, bool listening) = 0;
   virtual void detach(int fd) = 0;
-  // Whether it is to hear this bell when it listens: not while somebody else does, or nobody. nullptr: none.
-  // Error: it cannot be heard.
+  // attach_bell() sets the shard's bell (Input::bell()); nullptr: none. Errors: the kernel's. hear_bell()
+  // says whether the engine thread hears it. It does not while another thread does, or while nobody should.
   virtual Result<void> attach_bell(const Bell* bell) = 0;
   virtual void hear_bell(bool on) = 0;
-  // The engine thread looks then, or earlier.
+  // Makes the engine thread look at this time, or earlier.
   virtual void come_by(TimePoint time) = 0;
-  // Whether its descriptors are still its own (base/own_fd.h).
+  // Returns whether its descriptors are still its own (base/own_fd.h).
   virtual bool is_whole() const { return true; }
-  // They are not, or others of the shard are not: it touches none any more, and its thread ends. `is_first`:
-  // it is found here, and the engine is to hear of it.
+  // Called when its descriptors, or others of the shard, are not ours any more. It touches none of them from
+  // then on, and its thread ends. `is_first`: the loss was found in this shard, so the engine must be told.
   virtual void on_loss(bool is_first) { (void)is_first; }
 };
 
-// A shard: some ports, one QPN slot, all state of its QPs.
+// A part of the software adapter: some ports, one slot of QP numbers, and all state of its QPs.
 //
-// A thread that is awake drives it: one of the application's in ring() and poll(), which take the lock if it
-// is free and else leave their work to the holder, or the engine thread in run_engine(). Everything that
-// takes long or must not fail to happen (adding a QP, registering memory, a state change) runs under
-// exclusively().
+// Any thread that is awake drives the shard, that is, makes its progress. Threads of the application do so in
+// ring() and poll(). They take the lock if it is free, and otherwise leave their work to its holder. The
+// engine thread does so in run_engine(). Everything that takes long or must not be skipped (adding a QP,
+// registering memory, a state change) runs in exclusively().
 class alignas(kCacheLine) Shard : private net::PacketHandler {
  public:
   using Clock = TimePoint (*)();
-  // Without a port there is no wire, and packets are lost. `beginning` says where QPNs begin, which everybody
-  // sees: nothing else comes of it.
+  // Without a port there is no wire, and packets are lost. `beginning` determines the first QPN. Every packet
+  // shows QPNs, so nothing else may be derived from this number.
   Shard(uint32_t slot, net::PortList ports, protocol::StatusPage& status, uint64_t beginning,
         Clock clock = MonotonicClock::now);
   ~Shard() override;
 
-  // Set once, before any other call.
+  // Sets the engine thread's interface; nullptr when that thread has ended. REQUIRES: no other call is under
+  // way
   void set_sleeper(Sleeper* sleeper) {
     sleeper_ = sleeper;
     policy_.set_engine(sleeper != nullptr);
   }
 
-  // Whether the engine thread may ask on after it has served a packet, and a thread before it sleeps at the
-  // bell. Set once, likewise; off at first.
+  // Allows busy polling (HaltPolling): by the engine thread after it has served a packet, and by a thread
+  // before it sleeps at the bell. Set once, before other calls; off at first.
   void set_halt_polling(bool on) {
     policy_.set_halt_polling(on);
     if (on) bell_demand_.emplace();
   }
 
   uint32_t slot() const { return slot_; }
-  // A thread in a section of it may be using memory that it found by a key (adapter/memory/key_table.h).
+  // Returns the shard's lock. A thread that holds it may be using memory that it found by a key
+  // (adapter/memory/key_table.h).
   const SectionLock& sections() const { return lock_; }
-  // Calls visit(descriptor) for each port that has one by which packets are heard of.
+  // Calls visit(descriptor) for each port that has a descriptor to wait for packets.
   template <class Visit>
   void for_each_receive_fd(Visit visit) const {
     ports_.for_each_receive_fd(visit);
@@ -101,36 +106,40 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
 
   // ---- any thread
 
-  // The QP has new requests (or the application wants what it posted to go on).
+  // Called when the QP has new requests, or the application wants earlier ones to go on. Sends them, or
+  // leaves that to the lock's holder.
   void ring(transport::QueuePair& qp);
 
-  // Progress on behalf of an application that found its completion queue empty.
+  // Makes progress for an application that found its completion queue empty.
   void poll();
 
-  // The application is about to sleep until an event: arriving packets must wake the engine thread from now
-  // on.
+  // Called when the application is about to sleep until an event: arriving packets must wake the engine
+  // thread from now on.
   void expect_sleep();
 
   // ---- a thread that sleeps at the bell until it has an event (EventWait)
 
-  // What rings when packets come by memory; nullptr: they do not, now.
+  // Returns the wake-up (bell) that rings when packets come by shared memory; nullptr: none now.
   const Bell* bell() const { return bell_.load(std::memory_order_acquire); }
   enum class AtBell : uint8_t {
-    kNot,     // another thread is there, or there is no bell any more
-    kAsks,    // nothing has come yet, but may at once: it looks again before it sleeps
-    kSleeps,  // it rings from now on when something comes
-    kServed,  // the waiter has its event; it has left the bell
+    kNot,     // another thread is at the bell, or there is no bell any more
+    kAsks,    // nothing has come yet, but may come at once: the thread busy-polls, then calls looks_at_bell()
+    kSleeps,  // nothing has come: the bell rings from now on when something comes, and the thread sleeps
+    kServed,  // the thread has its event, and has left the bell
   };
-  // The thread wants to sleep at the bell. Takes what is there.
+  // The calling thread wants to sleep at the bell. Receives what has come. Returns what the thread does next.
   AtBell goes_to_bell(const queues::EventChannel::Waiter& waiter);
-  // It has been woken, or asks on and this is what it noticed meanwhile. Takes what has come.
+  // The calling thread has been woken at the bell, or has busy-polled and noticed this demand. Receives what
+  // has come. Returns what the thread does next.
   AtBell looks_at_bell(const queues::EventChannel::Waiter& waiter, const Demand& demand = {});
-  // Between two looks of one that asks on.
+  // Relaxes for a moment between two looks of a thread that busy-polls at the bell. Returns the demand for
+  // processors.
   Demand pauses_at_bell() { return bell_demand_->pause(); }
-  // It leaves, and may never come back.
+  // The calling thread leaves the bell, and may never come back. Does nothing if it is not there.
   void gives_bell_up();
 
-  // Runs `action` with the shard's lock held and then does whatever work came of it.
+  // Runs `action` with the shard's lock held, then does the work that resulted from it. Returns action()'s
+  // result.
   template <class Action>
   auto exclusively(Action action) {
     struct Section {
@@ -141,34 +150,34 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
     return action();
   }
 
-  // The shard in whose section the calling thread is; nullptr if it is in none.
+  // Returns the shard whose lock the calling thread holds; nullptr if none.
   static Shard* current() { return current_; }
 
-  // How many QPs there are.
+  // Returns the number of QPs.
   uint32_t qp_count() const { return qp_count_.load(std::memory_order_relaxed); }
 
   // ---- inside exclusively()
 
-  // For the QPs that the shard is to have.
+  // Returns the source of routes for the shard's QPs.
   transport::Routes& routes() { return ports_; }
-  // Where what comes in by no port is counted.
+  // Returns the counters for packets that come by no port.
   net::PortCounters& counters() { return ports_.counters(); }
-  // Where other processes see what QPs take. Set once, before there are QPs.
+  // Sets the export table that shows other processes what QPs accept. Set once, before there are QPs.
   void set_board(OwnBoard* board) { board_ = board; }
-  // What QPs go by rather than by ports; nullptr: nothing (any more).
+  // Sets the shared-memory routes that QPs prefer to ports; nullptr: none from now on.
   void set_local_ways(LocalWays* ways) { ports_.prefer(ways); }
-  // The engine thread looks as soon as it can.
+  // Makes the engine thread look as soon as it can.
   void wake_engine() {
     if (sleeper_ != nullptr) sleeper_->wake();
   }
-  // Takes what has come by now, and sends what waits, as an adapter would have: before a QP ends, and before
-  // the program hears that a connection has ended. Neither side may lose a message that had arrived, or the
-  // acknowledgement of one.
+  // Receives what has arrived by now, and sends what waits, as a hardware adapter would have done. Called
+  // before a QP ends, and before the program learns that a connection has ended. Otherwise a side could lose
+  // a message that had arrived, or its acknowledgement.
   void settle();
-  // Sends at once what QPs have given to the ports.
+  // Sends at once the packets that QPs have given to the ports.
   void push() { ports_.push(); }
 
-  // Calls visit(QueuePair&) for each QP there is.
+  // Calls visit(QueuePair&) for each QP.
   template <class Visit>
   void for_each(Visit visit) {
     for (transport::QueuePair* qp : qps_) {
@@ -176,39 +185,43 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
     }
   }
 
-  // A QPN that no QP has, not used for as long as possible. ENOMEM when the slot is full.
+  // Reserves a QPN that no QP has, and that has been unused for as long as possible. Errors: ENOMEM: the slot
+  // is full.
   Result<roce::Qpn> reserve_qpn();
   void release_qpn(roce::Qpn qpn);
   protocol::QpStatus& status_of(roce::Qpn qpn) { return status_.qps[qpn.index()]; }
   protocol::QpMore& more_of(roce::Qpn qpn) { return status_.more[qpn.index()]; }
   protocol::PathStatus& path_status_of(roce::Qpn qpn) { return status_.paths[qpn.index()]; }
-  // What happens to the QPs goes there. Details of each packet, too, from trace_details(true) on.
+  // Returns the recorder of the QPs' events. After trace_details(true) it also gets details of each packet.
   trace::Recorder& trace() { return trace_; }
   void trace_details(bool on);
-  // The list of the process's objects is on its home's page.
+  // Returns the list of the process's objects. Used only of the process's first shard, Engine::home().
   ShownObjects& shown_objects() { return shown_objects_; }
   protocol::QpDetails& details_of(roce::Qpn qpn) { return status_.details[qpn.index()]; }
 
-  // The QP of this number; nullptr if there is none, or not here.
+  // Returns the QP with this number; nullptr if there is none in this shard.
   transport::QueuePair* find(roce::Qpn qpn) const {
     return qpn.slot() == slot_ ? qps_[qpn.index()] : nullptr;
   }
 
   void add(transport::QueuePair& qp);
   void remove(transport::QueuePair& qp);
-  // After something changed the QP from outside: a state, an attribute.
+  // Called after something other than a packet has changed the QP: its state or an attribute. Updates what
+  // others see of it.
   void touched(transport::QueuePair& qp);
 
-  // Another source of packets, asked from now on whenever the port is. REQUIRES: the shard is not abandoned
+  // Adds a source of packets, which is polled whenever the ports are. Errors: those of Sleeper::attach().
+  // REQUIRES: the shard is not abandoned
   Result<void> add_input(Input& input);
   // REQUIRES: the input was added
   void remove_input(Input& input);
-  // A packet that an input has for a QP. Not to be called but from Input::receive().
+  // Delivers a packet of an input to a QP. REQUIRES: called from Input::receive()
   void deliver(transport::QueuePair& qp, const transport::IncomingPacket& incoming);
-  // The same for one that needs no longer look (QueuePair::on_plain_send()). False: it does, and deliver() is
-  // to be called.
+  // As deliver(), for a packet that needs no closer look (QueuePair::on_plain_send()). Returns false if it
+  // does need one: then nothing has been done, and the caller uses deliver().
   bool deliver_plainly(transport::QueuePair& qp, const transport::PlainSend& message, const roce::Path& path);
-  // The same for whatever else an input does to a QP: calls action(), and does what comes of it.
+  // Calls action(), which changes a QP in any other way, and does the work that results. REQUIRES: as
+  // deliver()
   template <class Action>
   void act_on(transport::QueuePair& qp, Action action) {
     const ibv_qp_state before = qp.state();
@@ -216,51 +229,54 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
     acted_on(qp, before);
   }
 
-  // Has on_alarm() called `after` from now, by the thread that drives the shard then. An alarm that is set
-  // moves. Also from within what the shard calls with its lock held, as listeners of completion queues are.
+  // Sets an alarm: on_alarm() is called `after` from now by the thread that then drives the shard. An alarm
+  // that is set already is moved. May be called from callbacks that hold the shard's lock, such as listeners
+  // of completion queues.
   void set_alarm(Alarm& alarm, Duration after);
   void cancel_alarm(Alarm& alarm) { alarms_.cancel(alarm); }
 
   // ---- the engine thread
 
   struct EngineView {
-    TimePoint wake_at = kNever;  // the latest moment at which to come again
-    int send_fd = -1;            // the port is full until this descriptor is writable
-    bool asks = false;           // it does not wait, but comes again at once: nobody listens
+    TimePoint wake_at = kNever;  // the latest time to come again
+    int send_fd = -1;            // the port is full until this descriptor is writable; -1: none
+    // The thread does not sleep but busy-polls: it comes again at once, and nobody listens.
+    bool asks = false;
   };
-  // Progress if the application has stopped polling, and what to wait for next. `demand`: what it noticed
-  // since it was here last, if it asked on.
+  // Makes progress if the application has stopped polling, and returns what to wait for. `demand`: the engine
+  // thread's observation since its last call, if it busy-polled.
   EngineView run_engine(const Demand& demand = {});
 
   // ---- descriptors that the application has closed, or given to others
 
-  // Some that are ours were: from then on the shard has no wire and no peers, and what is done with it is
-  // harmless. Looked for once in a millisecond at most, by each thread that drives it.
+  // Returns whether descriptors of the shard are lost: the application has closed them or reused their
+  // numbers. Then the shard has no wire and no peers, and calls are harmless. Each thread that drives it
+  // checks at most once in a millisecond.
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
-  // Another shard of the engine was found so.
+  // Called when another shard of the engine is lost: this one is given up as well.
   void lose() {
     exclusively([this] {
       if (!abandoned_) lose_descriptors(false);
     });
   }
 
-  // The process is about to exit: sends the acknowledgements that are held back.
+  // Sends the acknowledgements that are held back. Called when the process is about to exit.
   void flush_at_exit();
 
   // ---- around fork()
 
-  // Takes the lock, so that the child gets everything here whole. False: it was not free soon, as when a
-  // signal's handler forks while its own thread holds it.
+  // Takes the lock, so that the child gets a consistent state. Returns false if the lock was not free soon,
+  // as when a signal handler forks while its own thread holds the lock.
   bool before_fork();
-  // REQUIRES: before_fork() answered true
+  // REQUIRES: before_fork() returned true
   void after_fork_in_parent() { leave(Gathering::kNo); }
-  // In the child, whatever before_fork() answered: nothing here is ours any more. Calls are still harmless,
-  // and do nothing on the wire.
+  // For the child, whether or not before_fork() returned true: nothing here is its own any more. Later calls
+  // are harmless, and send nothing.
   void abandon();
 
  private:
-  // Acknowledgements may be held back for the application's next verb, small requests for others to join
-  // them.
+  // Whether acknowledgements may be held for the application's next verb, and whether small requests may wait
+  // for others to be sent together.
   enum class Acknowledgements : uint8_t { kHold, kSend };
   enum class Gathering : uint8_t { kNo, kAllowed };
   void on_packet(const transport::IncomingPacket& packet) override;
@@ -287,15 +303,15 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void note_delivered();
   void acted_on(transport::QueuePair& qp, ibv_qp_state before);
   void run_timers(TimePoint now);
-  // Whether transmit_ready() would do something; acknowledgements may be held back, or not.
+  // Returns whether transmit_ready() has work. `holds`: acknowledgements are held back.
   bool has_to_transmit(bool holds) const {
     return !ready_.empty() || ports_.any_full() || !(holds || acknowledging_.empty());
   }
   void transmit_ready(Acknowledgements acknowledgements, Gathering gathering);
-  // All of it, whatever it could wait for.
+  // Sends everything, including acknowledgements and requests that could wait.
   void send_what_waits();
   void release_acknowledgements();
-  // Whose visit it is: a thread that polls need not ask the ports each time, one at the bell not at all.
+  // The kind of visit: a polling thread need not poll the ports each time, a thread at the bell never does.
   enum class Visitor : uint8_t { kPoller, kAtBell, kOther };
   uint32_t receive(uint32_t budget, Visitor visitor = Visitor::kOther);
   bool listen(bool on);
@@ -321,17 +337,17 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   Sleeper* sleeper_ = nullptr;
   OwnBoard* board_ = nullptr;
 
-  // Initial-exec: the other model is a call for each verb.
+  // With the initial-exec model, access needs no function call in each verb.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Shard* current_ = nullptr;
 
   SectionLock lock_;
   Doorbells doorbells_;
   std::atomic<bool> application_waits_{false};  // a verb found the lock taken
-  std::atomic<bool> engine_waits_{false};       // the engine thread did
+  std::atomic<bool> engine_waits_{false};       // the engine thread found the lock taken
   std::atomic<const Bell*> bell_{nullptr};
   bool abandoned_ = false;
-  std::atomic<bool> lost_{false};  // and abandoned, in this process
-  // When the calling thread looks at its surroundings next, in whatever shard it is then.
+  std::atomic<bool> lost_{false};  // the shard's descriptors are lost; then abandoned_ is true, too
+  // When the calling thread next checks descriptors and signal handlers, whatever shard it then drives.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local TimePoint next_look_{};
 
   // Under the lock
@@ -341,27 +357,29 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
       IntrusiveList<transport::QueuePair, &transport::QueuePair::acknowledgement_hook>;
   std::vector<transport::QueuePair*> qps_;  // by Qpn::index()
   std::vector<bool> reserved_;              // likewise
-  QpRound shown_qps_;                       // likewise: those of qps_, for show_some_progress()
+  QpRound shown_qps_;                       // likewise: the occupied places of qps_, for show_some_progress()
   uint32_t next_index_;
   std::atomic<uint32_t> qp_count_{0};
   Ports ports_;
   PortAsking port_asking_;
   IntrusiveList<Input, &Input::input_hook> inputs_;
-  std::optional<pthread_t> at_bell_;            // the thread that sleeps at the bell, or asks there
-  std::optional<ProcessorDemand> bell_demand_;  // that thread's, while there is one, and without the lock
-  ReadyList ready_;                             // of which none waits for its port
-  ReadyList gathering_;                         // that wait for more to be posted, and for nothing else
+  std::optional<pthread_t> at_bell_;  // the thread that sleeps or busy-polls at the bell; none: nobody does
+  // The demand that at_bell_ sees. Only that thread uses it, without the lock. None: busy polling is off.
+  std::optional<ProcessorDemand> bell_demand_;
+  ReadyList ready_;      // QPs that can send now: none of them waits for its port
+  ReadyList gathering_;  // QPs with small requests that wait for more to be posted
   TimePoint gathering_since_{};
   TimePoint posted_at_{};
   AcknowledgementList acknowledging_;
   TimePoint now_;
   TimerWheel<transport::QueuePair> timers_;
   Alarms alarms_;
-  transport::QueuePair* delivered_to_ = nullptr;  // packets, for which it has not been noted yet
+  transport::QueuePair* delivered_to_ = nullptr;  // a QP whose received packets are not noted yet; null: none
   uint32_t requests_since_look_ = 0;
-  bool many_came_ = false;          // messages by memory, since the lock was taken
-  TimePoint paced_until_ = kNever;  // when a QP goes on that may not send faster; no timer may be late for it
-  DrivingPolicy policy_;            // who drives
+  bool many_came_ = false;  // many messages came by shared memory since the lock was taken
+  // When a QP that is paced may send again; no timer may be later. kNever: none.
+  TimePoint paced_until_ = kNever;
+  DrivingPolicy policy_;  // who drives
 };
 
 }  // namespace verbena::engine

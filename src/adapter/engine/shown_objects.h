@@ -11,9 +11,9 @@
 
 namespace verbena::engine {
 
-// The objects of this process that `rdma resource` lists: contexts, protection domains, completion queues,
-// regions, shared receive queues. They are on the status page of the process's home. QPs are listed by their
-// shards.
+// The list of this process's objects that `rdma resource` shows: contexts, protection domains, completion
+// queues, memory regions, shared receive queues. It is on the status page of the process's first shard
+// (Engine::home()). Each shard lists its own QPs.
 //
 // Thread-safe. Lives as long as the page, and longer than its entries.
 class ShownObjects {
@@ -22,9 +22,10 @@ class ShownObjects {
   ShownObjects(const ShownObjects&) = delete;
   ShownObjects& operator=(const ShownObjects&) = delete;
 
-  using Values = std::array<uint64_t, protocol::kObjectValues>;  // by protocol::MrValue and so on
+  using Values = std::array<uint64_t, protocol::kObjectValues>;  // indices: protocol::MrValue and so on
 
-  // One object, shown until it goes. An entry may be empty: then its calls do nothing.
+  // One object, listed until the entry is destroyed. If the list is full, the object is only counted and its
+  // calls do nothing, as those of an empty entry.
   class Entry {
    public:
     Entry() = default;
@@ -40,7 +41,7 @@ class ShownObjects {
       if (of_ != nullptr) of_->remove(kind_, place_);
     }
 
-    // The number by which others name it; 0: it is not listed.
+    // Returns the number by which other processes name the object; 0: it is not listed.
     uint32_t number() const { return is_listed() ? protocol::number_of(of_->slot_, place_) : 0; }
     void set(size_t which, uint64_t value) {
       if (is_listed()) this->value(which).store(value, std::memory_order_relaxed);
@@ -48,7 +49,7 @@ class ShownObjects {
     void set_all(const Values& values) {
       for (size_t i = 0; i < values.size(); ++i) set(i, values[i]);
     }
-    // Any thread may, also while others do.
+    // Adds to a value. Any thread may call this at any time.
     void add(size_t which, int by) {
       if (is_listed()) value(which).fetch_add(static_cast<uint64_t>(by), std::memory_order_relaxed);
     }
@@ -79,8 +80,8 @@ class ShownObjects {
   const uint32_t slot_;
   protocol::StatusPage& page_;
   MutexAtFork mutex_;
-  std::vector<uint32_t> free_;  // places that were used before; has room for all there are
-  uint32_t unused_ = 0;         // the first that never was
+  std::vector<uint32_t> free_;  // places that were used before; reserved for all places
+  uint32_t unused_ = 0;         // the first place that was never used
 };
 
 }  // namespace verbena::engine

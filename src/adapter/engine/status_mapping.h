@@ -11,8 +11,8 @@
 
 namespace verbena::engine {
 
-// A port's counters in the status page, so that the page's reader finds what is true now, and nothing has to
-// be copied. From zero. REQUIRES: nothing else writes the page's port numbers
+// Makes the port's counters in the status page, all zero, so the page's reader sees the current numbers and
+// nothing has to be copied. REQUIRES: nothing else writes the page's port numbers
 inline net::PortCounters& port_counters_in(protocol::StatusPage& page) {
   using net::PortCounters;
   constexpr size_t kNumber = sizeof(protocol::SharedNumber);
@@ -26,10 +26,11 @@ inline net::PortCounters& port_counters_in(protocol::StatusPage& page) {
   return *new (page.port.data()) PortCounters;
 }
 
-// The page that `verbena status` reads, as a process has it to write.
+// The status page (`verbena status` reads it), mapped writable in this process.
 class StatusMapping {
  public:
-  // Of the agent's file. What the file cannot be trusted with is private memory, all of it if need be.
+  // Maps the agent's file. Parts that the file may lose later (it is too short, or not sealed) become private
+  // memory, perhaps the whole page. Then the agent does not see them. Errors: the kernel's.
   static Result<std::unique_ptr<StatusMapping>> create(int fd);
   explicit StatusMapping(protocol::StatusPage* page) : page_(page) {}
   ~StatusMapping();
@@ -37,7 +38,7 @@ class StatusMapping {
   StatusMapping& operator=(const StatusMapping&) = delete;
 
   protocol::StatusPage& page() { return *page_; }
-  // Private from now on: what a child does to its inherited QPs is not to be seen in its parent's.
+  // Makes the page private. For a child after fork(), whose inherited QPs must not change the parent's page.
   void detach();
 
  private:

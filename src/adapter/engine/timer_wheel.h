@@ -11,18 +11,19 @@
 
 namespace verbena::engine {
 
-// Deadlines of many objects, set and cancelled in constant time. One turn is 67 ms in steps of 66 us. An
-// object is asked once, up to one step after its deadline. What lies more than a turn ahead is asked once a
-// turn, early: the object looks at its own deadline and arms again.
+// Deadlines of many objects, set and cancelled in constant time. One turn of the wheel is 67 ms in steps of
+// 66 us. An object is called once, up to one step after its deadline. An object whose deadline is more than a
+// turn ahead is called early, once each turn. It then checks its own deadline and arms again.
 //
-// T needs a member 'ListHook timer_hook' and 'TimePoint timer_armed_for', which is kNever while it is not on
-// the wheel.
+// T needs the members 'ListHook timer_hook' and 'TimePoint timer_armed_for', which is kNever while the object
+// is not on the wheel.
 template <class T>
 class TimerWheel {
  public:
   explicit TimerWheel(TimePoint now) : current_(tick_of(now)) {}
 
-  // Makes sure that the object is asked no later than `deadline`; an earlier appointment stands.
+  // Makes sure that the object is called no later than one step after `deadline`. An earlier time that was
+  // set before remains.
   void arm(T& object, TimePoint deadline) {
     if (deadline >= object.timer_armed_for) return;
     cancel(object);
@@ -41,7 +42,7 @@ class TimerWheel {
     object.timer_armed_for = kNever;
   }
 
-  // Calls expired(object) for each whose appointment has come; it may arm again.
+  // Calls expired(object) for each object whose time has come. The object may arm again.
   template <class Expired>
   void advance(TimePoint now, Expired expired) {
     const int64_t target = tick_of(now);
@@ -63,8 +64,8 @@ class TimerWheel {
     if (next_ <= current_) next_ = kUnknown;
   }
 
-  // When advance() next has something to do; kNever when the wheel is empty. Asked for each message of an
-  // application that is about to leave its shard to the engine thread, and mostly about the same moment.
+  // Returns when advance() next has work to do; kNever if the wheel is empty. The result is cached, as it is
+  // asked for with each message of an application that leaves its shard to the engine thread.
   TimePoint next() const {
     if (next_ == kUnknown) next_ = find_next();
     return next_ == kNone ? kNever : TimePoint(Duration(next_ * kTick));
@@ -94,9 +95,9 @@ class TimerWheel {
   }
 
   int64_t current_;
-  mutable int64_t next_ = kNone;  // the first that is occupied behind current_
+  mutable int64_t next_ = kNone;  // the first occupied tick after current_
   std::array<List, kSlots> slots_;
-  std::array<uint64_t, kSlots / 64> occupied_{};  // may say "occupied" of a slot whose objects were cancelled
+  std::array<uint64_t, kSlots / 64> occupied_{};  // may be set for a slot whose objects were cancelled
 };
 
 }  // namespace verbena::engine

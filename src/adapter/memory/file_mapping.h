@@ -13,8 +13,9 @@
 
 namespace verbena::memory {
 
-// A range of a file in this process's memory, shared with everyone that maps it. adopt() also takes a System
-// V segment, which is a file to the kernel. Unmapping detaches the segment.
+// A range of a file, mapped into this process's memory (MAP_SHARED); the destructor unmaps the range. adopt()
+// also takes an attached System V segment, which is a file to the kernel: unmapping all its pages detaches
+// it.
 class FileMapping {
  public:
   // Maps a range of a file, which may begin at any offset. Errors: those of mmap(2). REQUIRES: length > 0,
@@ -36,7 +37,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Maps private zeroed memory, for a caller that has no file to map.
+  // Maps private zeroed memory, for a caller that has no file to map. Errors: those of mmap(2).
   static Result<FileMapping> anonymous(uint64_t length) {
     FileMapping mapping;
     mapping.mapped_ = length;
@@ -46,7 +47,7 @@ class FileMapping {
     return mapping;
   }
 
-  // Takes over an existing mapping, and unmaps it in the end. REQUIRES: `at` and `bytes` are whole pages
+  // Takes over an existing mapping, which the destructor unmaps. REQUIRES: `at` and `bytes` are whole pages
   static FileMapping adopt(void* at, uint64_t bytes) {
     FileMapping mapping;
     mapping.at_ = static_cast<std::byte*>(at);
@@ -67,9 +68,9 @@ class FileMapping {
     if (at_ != nullptr) ::munmap(at_, mapped_);
   }
 
-  // Unmaps the pages outside [offset, offset + length) of the mapping; data() is at `offset` then. Pages
-  // larger than the system's may stay mapped: see bytes(). REQUIRES: offset + length <= bytes(), length > 0,
-  // the mapping was adopted and not narrowed before
+  // Unmaps the pages outside [offset, offset + length) of the mapping. Then data() points to the byte that
+  // was at `offset`. Pages larger than the system's may stay mapped: see bytes(). REQUIRES: offset + length
+  // <= bytes(), length > 0, the mapping was adopted and not narrowed before
   void narrow(uint64_t offset, uint64_t length) {
     const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     const uint64_t end = (offset + length + page - 1) / page * page;
@@ -85,9 +86,9 @@ class FileMapping {
   // Keeps the mapping out of core dumps: its bytes belong to another process.
   void keep_out_of_dumps() const { ::madvise(at_, mapped_, MADV_DONTDUMP); }
 
-  // Number of bytes mapped: the range and the rest of its pages.
+  // Returns the number of bytes mapped: the range and the rest of its pages; 0 if nothing is mapped.
   uint64_t bytes() const { return at_ != nullptr ? mapped_ : 0; }
-  // Start of the range; nullptr if nothing is mapped.
+  // Returns the start of the range; nullptr if nothing is mapped.
   std::byte* data() const { return at_ != nullptr ? at_ + skipped_ : nullptr; }
 
  private:
@@ -98,8 +99,8 @@ class FileMapping {
 
 // Maps bytes [offset, offset + length) of a dma-buf. Fails as ibv_reg_dmabuf_mr(3) does in the kernel.
 // Errors: EBADF if `fd` is not a descriptor. EINVAL if it is not a dma-buf, or if the range is empty or
-// leaves the buffer. EOPNOTSUPP if the buffer's exporter cannot map it, so that no processor can see its
-// memory. EACCES if `writable` is true and the descriptor is not open for writing. ENOMEM, EAGAIN.
+// leaves the buffer. EOPNOTSUPP if the driver that exports the buffer cannot map it for the CPU. EACCES if
+// `writable` is true and the descriptor is not open for writing. ENOMEM, EAGAIN.
 Result<FileMapping> map_dma_buf(int fd, uint64_t offset, uint64_t length, bool writable);
 
 }  // namespace verbena::memory

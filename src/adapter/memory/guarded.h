@@ -29,24 +29,26 @@ namespace verbena::memory {
 // REQUIRES: install_fault_guard() was called
 bool run_guarded(void (*function)(void*), void* argument);
 
-// Installs the handlers of SIGSEGV and SIGBUS over existing ones, to which they chain. Called at the first
-// registration, and again when the application may have installed its own over them. If they are in place, it
-// costs two queries with sigaction(2). Any thread may call it, at any time.
+// Installs our handlers of SIGSEGV and SIGBUS over existing handlers. Our handlers pass faults of other code
+// on to these. Called at the first registration, and again when the application may have installed its own
+// handlers over ours. If ours are in place, this costs two queries with sigaction(2). Any thread may call it,
+// at any time.
 void install_fault_guard();
 
-// Whether faults reach our handlers first: false before the installation, and after the application set a
-// handler of its own. Costs two queries with sigaction(2).
+// Returns whether faults reach our handlers first: false before install_fault_guard(), and after the
+// application has set a handler of its own. Costs two queries with sigaction(2).
 bool fault_guard_in_place();
 
-// Call every millisecond on threads that make guarded calls, or before the first guarded call after a pause.
 // Reinstalls our handlers if the application has replaced them, and caches whether this thread blocks SIGSEGV
-// or SIGBUS. Costs some system calls.
+// or SIGBUS. Call every millisecond on threads that make guarded calls, or before the first guarded call
+// after a pause. Costs some system calls.
 void check_guard();
 
-// Whether guarded calls work in this thread. For code that accesses memory which another process may take
-// away, and that can do without this memory. Reinstalls the handlers if they were replaced; returns false
-// while the thread blocks SIGSEGV or SIGBUS. Caches the kernel's answers for a millisecond, so a change by
-// the application goes unnoticed for that long. Costs some nanoseconds.
+// Returns whether a fault in a guarded call of this thread would be caught. For code that accesses memory
+// which another process may take away, and that can avoid the access. Reinstalls our handlers if they were
+// replaced. Returns false if this failed, or if the thread blocks SIGSEGV or SIGBUS. Caches the kernel's
+// answers for a millisecond, so a change by the application goes unnoticed for that long. Costs some
+// nanoseconds.
 bool guard_holds_here();
 
 // Like run_guarded(), for any callable without arguments.
@@ -55,24 +57,25 @@ bool guarded(F&& function) {
   return run_guarded([](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &function);
 }
 
-// Whether copy_small() (ordered_copy.h) may copy this many bytes, in this thread and now.
+// Returns whether this thread may now copy `bytes` bytes with copy_small() (ordered_copy.h):
+// is_small_copy(bytes), and the thread's last check found SIGSEGV and SIGBUS unblocked.
 bool may_copy_small(size_t bytes);
 
 // Copies `from` to `to` under guard. Returns false after a fault; `to` may be partly written.
 bool copy_guarded(std::byte* to, ConstBytes from);
 
-// The two RDMA atomics on user memory, under guard. They are the processor's own: atomic for the
-// application's threads and every other process that maps the memory (IBV_ATOMIC_GLOB of ibv_query_device).
-// Values are in host order. Both return the previous value, or nullopt if the access faulted and nothing was
-// changed.
+// Execute the two RDMA atomics on user memory, under guard. They use the processor's atomic instructions. So
+// they are atomic for the application's threads too, and for every process that maps the memory
+// (IBV_ATOMIC_GLOB of ibv_query_device). Values are in host order. Both return the previous value, or nullopt
+// if the access faulted and nothing was changed.
 //
 // REQUIRES: address is a multiple of 8; install_fault_guard() was called
 std::optional<uint64_t> fetch_add_guarded(std::byte* address, uint64_t addend);
 std::optional<uint64_t> compare_swap_guarded(std::byte* address, uint64_t expected, uint64_t desired);
 
-// Implements check_pages() on kernels before 5.14: touches every page under guard, and changes nothing.
-// Unlike newer kernels, accepts device memory, which is read. Errors: EFAULT. REQUIRES: begin and bytes are
-// multiples of the page size
+// Implements check_pages() (region.h) on kernels before 5.14: reads every page under guard, or writes the
+// present value back if `writable`. Also accepts device memory, which newer kernels refuse in check_pages().
+// Errors: EFAULT. REQUIRES: begin and bytes are multiples of the page size
 Result<void> touch_pages(uintptr_t begin, uintptr_t bytes, bool writable);
 
 }  // namespace verbena::memory

@@ -26,9 +26,9 @@ constexpr uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// A permutation of the numbers of `bits` bits: a Feistel network, which is a permutation for every round
-// function scramble(round, half). With four rounds it looks random if that function does (Luby and Rackoff);
-// two more are for numbers as short as these.
+// Permutes the numbers of `bits` bits with a Feistel network of six rounds. The network is a permutation for
+// every round function scramble(round, half). Four rounds look random if the round function does (Luby and
+// Rackoff); two more rounds make up for the short numbers.
 template <uint32_t bits, class Scramble>
 constexpr uint32_t permute_by(uint32_t value, Scramble scramble) {
   static_assert(bits % 2 == 0 && bits <= 32);
@@ -44,26 +44,27 @@ constexpr uint32_t permute_by(uint32_t value, Scramble scramble) {
   return left << kHalf | right;
 }
 
-// The permutation that the key selects. Knowing some of its values reveals nothing of the others.
+// Applies the permutation that the key selects. Knowing some values of the permutation reveals nothing of the
+// others.
 template <uint32_t bits>
 constexpr uint32_t permute(uint32_t value, const SipKey& key) {
   return permute_by<bits>(value,
                           [&](uint64_t round, uint32_t half) { return siphash(key, round << 32 | half); });
 }
 
-// Like permute() above, but faster: for a secret that nothing else uses.
+// Like permute() above, but faster and weaker. REQUIRES: `secret` is used for nothing else
 template <uint32_t bits>
 constexpr uint32_t permute(uint32_t value, uint64_t secret) {
   return permute_by<bits>(value,
                           [=](uint64_t round, uint32_t half) { return mix(mix(secret + round) ^ half); });
 }
 
-// Waits for threads that may use entries of a table which they found without the table's lock. Each such
-// thread is in a section of one of the added locks (base/section_lock.h), one per shard. It uses an entry
-// only in the section in which it found the entry.
+// Lets a writer of a table wait for the threads that read the table without its lock, as in RCU. Each reader
+// is in a section of one of the added locks (base/section_lock.h), one per shard. A reader uses an entry only
+// in the section in which it found the entry.
 //
-// A writer makes an entry unreachable, and waits until every section that was open has ended. After that
-// nobody uses the entry any more. Readers pay nothing for this.
+// A writer makes an entry unreachable, and then waits until every section that was open has ended. After
+// that, no reader uses the entry any more. Readers pay nothing for this.
 class Readers {
  public:
   static constexpr size_t kMax = 16;
@@ -93,42 +94,42 @@ class Readers {
   std::array<std::atomic<const SectionLock*>, kMax> locks_{};
 };
 
-// Shows the keys of a KeyTable to other processes (adapter/shm/own_board.h). The table calls it at each
-// change.
+// Shows the keys of a KeyTable to other processes, in the export table (adapter/shm/own_board.h). The
+// KeyTable calls the publisher at each change.
 class KeyPublisher {
  public:
   virtual ~KeyPublisher() = default;
 
   // ---- with the table's lock held
 
-  // Publishes `opening`, which its key opens from now on.
+  // Publishes a key, `opening.key`, with the range and the rights that the key gives from now on.
   virtual void publish(const Opening& opening) = 0;
-  // Withdraws a key, before it opens nothing, or something else.
+  // Withdraws a key. Called before the key is removed, or gives access to something else.
   virtual void withdraw(uint32_t key) = 0;
 
   // ---- without the table's lock
 
   // Waits until no other process uses withdrawn keys any more.
   virtual void await_users() = 0;
-  // Alternative without waiting: returns a value for are_gone() that identifies the accesses which may still
-  // use withdrawn keys; 0 if there are none.
+  // Alternative to await_users() that does not wait: returns a value for are_gone(), which identifies the
+  // accesses that may still use withdrawn keys. Returns 0 if there are none.
   virtual uint64_t users() = 0;
-  // Non-blocking: whether all accesses in `users` have finished. An access still running after 2 s counts as
-  // finished.
+  // Returns whether all accesses that `users` identifies have finished. Never blocks. An access still running
+  // after 2 s counts as finished.
   virtual bool are_gone(uint64_t users) = 0;
 };
 
 // Maximum number of memory regions plus memory windows of a process: the size of its key table.
 inline constexpr uint32_t kMaxRegions = 1u << 23;
 
-// Allocates keys, and finds the regions and windows that they open. There is one table per process, whatever
-// the number of its shards.
+// Allocates keys, and finds the region or window behind a key. A key opens memory: it gives access to a range
+// (Opening). There is one table per process, whatever the number of its shards.
 //
 // A key is 24 bits of identity and 8 bits of tag (the part that a consumer may choose for type 2 windows).
-// Identities come from a secret permutation of a counter: one repeats after 16.7 million registrations, and
-// knowing some reveals nothing of the others. An identity's tags come from a secret permutation of its own,
-// so that no whole key repeats in 2^32 registrations. So a stale or guessed key does not match: open()
-// compares all 32 bits. No key is below 256, so none is 0.
+// Identities come from a secret permutation of a counter. So an identity repeats only after 16.7 million
+// registrations, and knowing some identities reveals nothing of the others. An identity's tags come from a
+// secret permutation of its own, so that no whole key repeats in 2^32 registrations. So a stale or guessed
+// key does not match: open() compares all 32 bits. No key is below 256, so none is 0.
 //
 // Thread-safe. open() is on the data path of every shard at once: it takes no lock, writes nothing, allocates
 // nothing and does not branch on the table's size. Its caller is in a section of a lock that is among
@@ -136,25 +137,26 @@ inline constexpr uint32_t kMaxRegions = 1u << 23;
 // removes something calls await_readers() to wait for the readers that may still be using it.
 class KeyTable {
  public:
-  // `secret` selects the permutations: it must be unknown to others, and used for nothing else. `capacity`:
-  // max regions at once; ENOMEM beyond. Costs nothing until used.
+  // `secret` selects the permutations: it must be unknown to others, and used for nothing else. `capacity` is
+  // the maximum number of keys at a time: insert() then returns ENOMEM. An empty table takes no memory.
   KeyTable(const SipKey& secret, uint32_t capacity);
-  // For tests, with a seed.
+  // For tests: makes the secret from a seed.
   KeyTable(uint64_t seed, uint32_t capacity) : KeyTable(SipKey{seed, 0}, capacity) {}
   ~KeyTable();
   KeyTable(const KeyTable&) = delete;
   KeyTable& operator=(const KeyTable&) = delete;
 
   Readers& readers() { return readers_; }
-  // Tells `publisher` of every key from now on; await_readers() waits for its users, too. Call once, before
-  // the first key.
+  // Makes the table show all keys by `publisher`. Then await_readers() waits for other processes, too. Call
+  // once, before the first key.
   void set_publisher(KeyPublisher& publisher) { publisher_ = &publisher; }
 
   // ---- readers
 
-  // Calls use(opening) with what exactly this key opens now, and returns its result; `otherwise` if there is
-  // no such key. (Returning the opening would cost more than finding it: it is written to memory in pieces
-  // and read back whole, which makes the processor wait.)
+  // Looks up a key by all its 32 bits. Calls use(opening) with the range and the rights that the key gives
+  // now, and returns the result of use(); `otherwise` if there is no such key. (Returning the opening would
+  // cost more than finding it: it is written to memory in pieces and read back whole, which makes the
+  // processor wait.)
   template <class Answer, class Use>
   Answer open(uint32_t key, Answer otherwise, Use use) const {
     const Table& table = *table_.load(std::memory_order_seq_cst);
@@ -174,24 +176,27 @@ class KeyTable {
     return open(key, std::optional<Opening>(), [](const Opening& found) { return std::optional(found); });
   }
 
-  // Changes whenever a key opens something else, or nothing. Sections that begin after a change do not find
-  // the old result.
+  // Returns a number that increases whenever a key is removed or gives access to something else; new keys do
+  // not count. Sections that begin after such a change do not find the old Opening.
   uint64_t changes() const { return changes_.load(std::memory_order_seq_cst); }
 
-  // ---- writers, which are in no reader section unless it says so
+  // ---- writers. REQUIRES: the caller is in no reader section, unless the comment allows it
 
-  // Gives the region a fresh key (region->key) and publishes it. The region must stay in place until it is
-  // removed. Allowed in a section. Errors: ENOMEM.
+  // Gives the region a new key, stores it in region->key, publishes the region, and returns the key. The
+  // region must stay in place until it is removed. Allowed in a section. Errors: ENOMEM, also if the table is
+  // full.
   Result<uint32_t> insert(Region* region);
 
-  // Removes the key, and waits until nobody uses what it opened. REQUIRES: the key is in the table
+  // Removes the key, and waits until no reader and no other process uses its region. REQUIRES: the key is in
+  // the table
   void remove(uint32_t key);
 
-  // Waits until nobody uses what was removed before. REQUIRES: the caller does not hold the writers' lock
+  // Waits until no reader and no other process uses a region that was removed before. REQUIRES: the caller
+  // does not hold the writers' lock
   void await_readers();
-  // For callers that cannot wait; allowed in a section. users() identifies the accesses by other processes
-  // that may still use what was removed before; 0 if there are none. are_gone() tells whether these accesses
-  // have finished.
+  // For callers that cannot wait; allowed in a section. users() returns a value that identifies the accesses
+  // of other processes which may still use removed regions; 0 if there are none. are_gone() returns whether
+  // these accesses have finished.
   uint64_t users() const { return publisher_ != nullptr ? publisher_->users() : 0; }
   bool are_gone(uint64_t users) const { return users == 0 || publisher_->are_gone(users); }
 
@@ -202,7 +207,7 @@ class KeyTable {
     const std::lock_guard guard(lock_);
     return action();
   }
-  // Locks the table so that a child after fork() gets it in a consistent state; see Engine. Returns false if
+  // Locks the table around fork(), so that the child gets a consistent table; see Engine. Returns false if
   // the lock was not free within `patience`.
   bool lock_for_fork(Duration patience) { return lock_.try_lock_for(patience); }
   void unlock_in_parent() { lock_.unlock(); }
@@ -218,10 +223,11 @@ class KeyTable {
   // Returns the region whose key has the same identity as `key`, whatever the tags; nullptr if there is none.
   Region* find_identity(uint32_t key) const;
 
-  // Sets the tag of a region in the table, its key's low 8 bits. The caller must publish it.
+  // Sets the low 8 bits of a region's key, the tag. The caller must then publish the region.
   void set_tag(Region* region, uint8_t tag) { region->key = (region->key & ~0xffu) | tag; }
 
-  // Calls change(), which changes the region, and publishes the result. REQUIRES: it is in the table
+  // Calls change(), which changes the region, and publishes the changed region. REQUIRES: the region is in
+  // the table
   template <class Change>
   void republish(Region& region, Change change) {
     if (publisher_ != nullptr) publisher_->withdraw(region.key);
@@ -231,7 +237,8 @@ class KeyTable {
     if (publisher_ != nullptr) publisher_->publish(region);
   }
 
-  // Removes the region. It must stay in place until await_readers(). REQUIRES: it is in the table
+  // Removes the region from the table. The region must stay in place until await_readers() returns. REQUIRES:
+  // the region is in the table
   void unlink(Region& region);
 
   uint32_t size() const { return size_; }
@@ -285,7 +292,7 @@ class KeyTable {
 // KeyTable::open(). A section that begins after a change of the table sees the change.
 class KeyFinder {
  public:
-  // REQUIRES: the table outlives this; null only if find() is never called
+  // REQUIRES: the table outlives the KeyFinder; `table` is null only if find() is never called
   explicit KeyFinder(const KeyTable* table) : table_(table) {}
 
   // Returns the opening of exactly this key, valid until the next call. Returns nullptr if there is no such

@@ -21,7 +21,7 @@ inline constexpr size_t kMaxSmallCopy = 64;
 inline constexpr size_t kMaxSmallCopy = 0;
 #endif
 
-// Whether copy_small() takes this many bytes: 1 to kMaxSmallCopy.
+// Returns whether copy_small() takes this many bytes: 1 to kMaxSmallCopy.
 constexpr bool is_small_copy(size_t bytes) {
   return bytes - 1 < kMaxSmallCopy;
 }
@@ -31,17 +31,17 @@ constexpr bool is_small_copy(size_t bytes) {
 // is_small_copy(from.size()), the thread does not block SIGSEGV or SIGBUS
 bool copy_small(std::byte* to, ConstBytes from);
 
-// If the fault that the caller handles interrupted such a copy, makes the copy return false, and returns
+// For a signal handler: if the fault interrupted copy_small(), makes copy_small() return false, and returns
 // true. Async-signal-safe.
 bool abandon_small_copy(ucontext_t& interrupted);
 
-// Copies pieces one after the other, in ascending order. A thread that sees the last byte change then sees
-// all other bytes. This also holds for an aligned word of up to eight bytes that ends with the last byte.
-// Programs rely on this for an RDMA WRITE of one message, as adapters write ascending addresses; memcpy()
-// promises no order. A message that is a single such word is written by one store.
+// Copy `from` or the pieces, one after the other, to `to` in ascending order. A thread that sees the last
+// byte change then sees all other bytes. This also holds for an aligned word of up to eight bytes that ends
+// with the last byte. Programs rely on this for an RDMA WRITE of one message, as adapters write ascending
+// addresses; memcpy() promises no order. A message that is a single aligned word is written by one store.
 //
-// All copy under guard. They return false after a fault; `to` may be partly written. REQUIRES:
-// install_fault_guard() was called
+// All three functions copy under guard. They return false after a fault, and `to` may then be partly written.
+// REQUIRES: install_fault_guard() was called
 bool copy_in_order_guarded(std::byte* to, ConstBytes from);
 bool copy_pieces_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces);
 inline bool copy_in_order_guarded(std::byte* to, std::span<const ConstBytes> pieces) {

@@ -17,7 +17,8 @@ namespace verbena::memory {
 // Rights in a region: the bits of enum ibv_access_flags, and one of our own.
 using Access = uint32_t;
 
-// The key is a memory window's, and not usable as an L_Key. Above all bits that applications may pass.
+// Marks the key of a memory window, which cannot be used as an L_Key. The bit is above all bits that
+// applications may pass.
 inline constexpr Access kRemoteOnly = 1u << 31;
 
 // Identifies a protection domain: a key and a QP must have the same one.
@@ -31,7 +32,8 @@ enum class RegionKind : uint8_t {
   kWindow2,  // of type 2B: bound to a QP as well
 };
 
-// The access that a key gives, and to whom: a range of user memory, with rights. A plain value.
+// The access that a key gives: a range of user memory, the rights in this range, and the QPs that have these
+// rights. A plain value.
 //
 // An unbound window has a key, but no rights and no bytes. So a lookup need not distinguish regions and
 // windows.
@@ -48,19 +50,20 @@ struct Opening {
   uint32_t qpn_mask = 0;
   RegionKind kind = RegionKind::kMemory;
 
-  // Whether a QP of protection domain `of_pd` may use the key as an L_Key, with the rights `wanted`.
+  // Returns whether a QP of protection domain `of_pd` may use the key as an L_Key, with the rights `wanted`.
   bool allows_local(Access wanted, PdId of_pd) const {
     return ((~access & wanted) | (access & kRemoteOnly) | (pd ^ of_pd)) == 0;
   }
-  // Whether the peer of a QP with this protection domain and number may use the key as an R_Key, with the
-  // rights `wanted`.
+  // Returns whether the peer of a QP with this protection domain and number may use the key as an R_Key, with
+  // the rights `wanted`.
   bool allows_remote(Access wanted, PdId of_pd, uint32_t of_qpn) const {
     return ((~access & wanted) | (pd ^ of_pd) | ((qpn ^ of_qpn) & qpn_mask)) == 0;
   }
 
   // Returns the location of bytes [address, address + bytes) in this process; nullptr if they are not all in
-  // the region. Zero bytes lie anywhere from its start to its end. (In a region of all addresses, as implicit
-  // on-demand paging makes them, address 0 gives nullptr, too; nothing lies there.)
+  // the range. With `bytes` 0, any address from the start to the end of the range is valid. (A region of all
+  // addresses, as for implicit on-demand paging, has base 0. There, address 0 gives nullptr, too; no memory
+  // is there.)
   std::byte* at(uint64_t address, uint64_t bytes) const {
     if (address < iova) return nullptr;
     const uint64_t offset = address - iova;
@@ -93,6 +96,7 @@ class alignas(kCacheLine) PublishedOpening {
     sequence_.store(before + 2, std::memory_order_release);
   }
 
+  // Returns the value that was written last. If a write is in progress, waits until the write has ended.
   Opening read() const {
     Opening found;
     if (try_read(found)) [[likely]]
@@ -139,9 +143,9 @@ class alignas(kCacheLine) PublishedOpening {
 };
 static_assert(sizeof(PublishedOpening) == kCacheLine);
 
-// The object behind a key: a registered range of user memory, or a window onto a part of one. Owns neither
-// the memory nor its key. Its Opening and its lists are for writers that hold the lock of its KeyTable;
-// readers of the key get the Opening that was published last.
+// The object behind a key: a memory region, or a memory window onto part of a region. Owns neither the memory
+// nor the key. Only writers that hold the KeyTable's lock may use the members inherited from Opening and the
+// lists. Readers of the key get the Opening that was published last.
 struct Region : Opening {
   // Links between regions and windows (window.h).
   Region* parent = nullptr;                                   // a bound window's region
@@ -149,7 +153,7 @@ struct Region : Opening {
   ListHook bound_to_qp{};                                     // and one of type 2 in its QP's, too
   IntrusiveList<Region, &Region::bound_to_region> windows{};  // windows onto this region
 
-  // From now on readers of the key get the Opening as it is now.
+  // Publishes the present values: from now on, readers of the key get them.
   void publish() { published.write(*this); }
   PublishedOpening published;
 };
@@ -157,11 +161,12 @@ struct Region : Opening {
 // The type 2 windows bound to a QP.
 using BoundWindows = IntrusiveList<Region, &Region::bound_to_qp>;
 
-// Makes `region` a null region in this protection domain, for local use only. Errors: ENOMEM.
+// Makes `region` a null memory region (ibv_alloc_null_mr(3)) in this protection domain, for local use only.
+// Errors: ENOMEM.
 Result<void> make_null(Region& region, PdId pd);
 
 // Checks that every page of [addr, addr + length) is mapped, and writable if `writable`. Brings the pages in,
-// as pinning would. Errors: EFAULT if a page is missing or lacks the right, EINVAL if the range wraps,
+// as pinning would. Errors: EFAULT if a page is missing or lacks the right; EINVAL if the range wraps around;
 // ENOMEM. Length 0 is valid.
 Result<void> check_pages(const void* addr, uint64_t length, bool writable);
 
@@ -179,7 +184,7 @@ inline constexpr uint8_t kPlacementPersistent = 1 << 1;
 inline constexpr uint8_t kSelectRange = 0;
 inline constexpr uint8_t kSelectRegion = 1;
 
-// The access flags that placement types need.
+// Returns the access flags that the placement types of a FLUSH need.
 constexpr Access flush_access(uint8_t placement) {
   return ((placement & kPlacementGlobal) != 0 ? kFlushGlobal : 0) |
          ((placement & kPlacementPersistent) != 0 ? kFlushPersistent : 0);

@@ -13,15 +13,17 @@ namespace verbena::memory {
 // them a new key. Windows of type 2 also belong to a QP while bound (type 2B). They take the key that the
 // request names, and must be invalidated before they are bound again.
 //
-// Pure, and thread-safe by the key table's lock. A finished bind or invalidation holds for every later
-// lookup. A window of type 2 belongs to one QP, and so to one shard: no thread is using it meanwhile. For a
-// window of type 1, another shard may still be executing a packet. The window's region is still registered
-// then, and deregistration waits for that packet. Other processes that access a window directly learn of the
-// same change (KeyPublisher). A caller that must know when their accesses have ended uses KeyTable::users().
+// Thread-safe by the key table's lock. A finished bind or invalidation holds for every later lookup of the
+// key. Lookups that began earlier matter only for a window of type 1: another shard may still be executing a
+// packet that uses the old binding. The region is still registered then, because deregistration waits for
+// this packet. A window of type 2 belongs to one QP, and so to one shard, so no other thread uses the window.
+//
+// The key table also publishes each change to other processes, which may access a window directly
+// (KeyPublisher). KeyTable::users() tells a caller when these accesses have ended.
 
 // Parameters of a bind request, and the QP it was posted to.
 struct WindowBinding {
-  uint32_t window_key = 0;  // names the window: any key with its identity
+  uint32_t window_key = 0;  // names the window: a key with the same upper 24 bits
   uint32_t new_key = 0;     // its low 8 bits become those of the window's key
   uint32_t region_key = 0;  // the region's L_Key; ignored when length is 0
   uint64_t address = 0;     // start of the window, as an address of the region
@@ -45,10 +47,10 @@ bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_
 // kernel's rxe. (Regions that were not registered by a request cannot be invalidated by one.)
 bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);
 
-// Removes a window's bytes and rights, in any state: before it is deallocated, or its QP or region ends.
-// REQUIRES: the key table's lock is held
+// Removes the window's range and rights; the window may already be unbound. Called before the window is
+// deallocated, or its QP or region is destroyed. REQUIRES: the key table's lock is held
 void unbind_window(KeyTable& keys, Region& window);
-// Unbinds all windows of a list. Takes the lock itself.
+// Unbinds all windows of a list. REQUIRES: the key table's lock is not held
 template <class Windows>
 void unbind_all(KeyTable& keys, Windows& windows) {
   keys.locked([&] {

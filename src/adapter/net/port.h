@@ -37,7 +37,8 @@ inline constexpr std::array<const char*, static_cast<size_t>(DropReason::kCount)
     "truncated",    "unknown_opcode", "bad_version",   "bad_padding", "unexpected_payload", "bad_icrc",
     "foreign_slot", "no_queue_pair",  "wrong_service", "bad_pkey",    "bad_source"};
 
-// A counter with one writer at a time and any number of readers. Writing is as cheap as to a plain integer.
+// A statistics counter with one writer at a time and any number of readers. Adding costs no more than with a
+// plain integer, because it is no atomic read-modify-write.
 class Count {
  public:
   operator uint64_t() const { return value_.load(std::memory_order_relaxed); }
@@ -76,8 +77,8 @@ class PacketHandler {
 // order of send(). No memory is allocated per packet.
 class alignas(kCacheLine) Port : public transport::PacketSink {
  public:
-  // Whether packets of the path can leave by this port. A shard sends packets of a path by its first port
-  // that returns true.
+  // Returns whether packets of the path can leave by this port. A shard sends the packets of a path by the
+  // first of its ports for which leads_to() is true.
   virtual bool leads_to(const roce::Path& path) const {
     (void)path;
     return true;
@@ -94,14 +95,14 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
   // Sends all staged packets. Returns false if a socket is full and packets wait; call again later.
   virtual bool flush() = 0;
 
-  // Receives about `budget` packets at most (the last batch that was read is finished) and passes the valid
-  // packets to the handler. Never blocks. Returns the number of packets read, including invalid ones, or 0 if
-  // none had arrived.
+  // Receives packets and passes the valid ones to the handler. Stops at the latest after the batch of
+  // datagrams with which at least `budget` packets were read. Never blocks. Returns the number of packets
+  // read, including invalid ones, or 0 if none had arrived.
   virtual uint32_t receive(PacketHandler& handler, uint32_t budget) = 0;
 
   // Sets whether received packets need their traffic class, hop limit and flow label; initially they do. Only
-  // UD QPs show these values, in a GRH, and reading them costs about 0.1 us per datagram. If not `wanted`,
-  // the Path of a received packet has default values.
+  // UD QPs show these values to the application, in a GRH, and reading them costs about 0.1 us per datagram.
+  // If not `wanted`, the Path of a received packet has default values for them.
   virtual void want_ip_details(bool wanted) { (void)wanted; }
 
   // Returns a descriptor that is readable when receive() would find packets, or -1 if the port has none and
@@ -125,19 +126,21 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
 // The ports of one shard, in order of preference.
 using PortList = std::vector<std::unique_ptr<Port>>;
 
-// The sockets by which a shard reaches other hosts, from the agent's answer when it leases a slot to the
-// shard. Without either socket, the shard reaches only peers on this host.
+// The socket by which a shard receives packets from other hosts: one of two kinds, or none. The agent passes
+// the socket to the process when it leases a slot to the shard. Without a socket, the shard reaches only
+// peers on this host.
 struct Ways {
   uint32_t slot = 0;
-  UniqueFd udp_socket;      // bound to UDP port 4791; may be empty
-  UniqueFd is_forwarded{};  // else the socket on which the agent forwards packets, or empty
+  UniqueFd udp_socket;      // bound to UDP port 4791, or empty
+  UniqueFd is_forwarded{};  // the socket on which the agent forwards packets, or empty; used first
 };
 
 // Opens the ports of a shard, in order of preference. Returns an empty list if `ways` has no socket. The
-// ports add to `counters`, which must outlive them.
+// ports add to `counters`, which must outlive the ports. Errors: ENOMEM; EINVAL if the slot is out of range.
 Result<PortList> open_ports(Ways ways, PortCounters& counters);
 
-// open_ports(), or a replacement that makes simulated ports for tests and benchmarks.
+// The type of open_ports(). Tests and benchmarks replace open_ports() by a function that makes simulated
+// ports.
 using PortFactory = std::function<Result<PortList>(Ways ways, PortCounters& counters)>;
 
 }  // namespace verbena::net

@@ -90,8 +90,8 @@ template <size_t kKinds>
 class AsyncEvents {
  public:
   // `prototype.element` names the object or the port. `prototype.event_type` is ignored, since each event
-  // gets one of `kinds`. The acknowledged events are counted in `acknowledged`, a field of the C struct;
-  // nobody waits for those of the port, which has none.
+  // gets one of `kinds`. Acknowledged events are counted in `acknowledged`, a field of the object's C struct.
+  // For the port, `account` and `acknowledged` are null: nothing waits for the acknowledgement of its events.
   AsyncEvents(const std::array<ibv_event_type, kKinds>& kinds, ibv_async_event prototype,
               EventAccount* account = nullptr, uint32_t* acknowledged = nullptr)
       : account_(account), acknowledged_(acknowledged) {
@@ -102,6 +102,7 @@ class AsyncEvents {
     }
   }
 
+  // Counts one acknowledged event. REQUIRES: the events are not those of the port
   void acknowledge() { account_->acknowledge(*acknowledged_, 1); }
   // Waits until the application has acknowledged the events that it has taken (ibv_get_async_event(3)).
   void await(const char* call, const void* object) {

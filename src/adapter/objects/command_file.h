@@ -38,7 +38,7 @@ class DeviceMemoryFile {
   // is 0 and nothing can be allocated.
   static Result<DeviceMemoryFile> create(const std::string& device);
   // Opens a file of full size that create() has made, usually in another process. Returns EINVAL if `fd` does
-  // not refer to such a file.
+  // not refer to such a file, and EBADF if it is not open.
   static Result<DeviceMemoryFile> open(UniqueFd fd);
 
   int fd() const { return fd_.get(); }
@@ -53,12 +53,16 @@ class DeviceMemoryFile {
   // Allocates `length` bytes of memory, which read as zeros. Returns ENOMEM if not enough consecutive pages
   // are free, or if the machine has no memory for them. REQUIRES: length > 0
   Result<Allocation> allocate(uint64_t length, uint32_t handle);
+  // Frees an allocation's pages. Mappings of the pages stay valid, but a later allocation may use the pages.
   void free(const Allocation& allocation);
   // Returns the allocation with this handle, or ENOENT if there is none.
   Result<Allocation> find(uint32_t handle) const;
+  // Maps an allocation, readable and writable. Returns EBADF if the application has closed the file's
+  // descriptor; else the errors of mmap(2).
   Result<memory::FileMapping> map(const Allocation& allocation) const;
   // Makes a dma-buf of the allocation's pages with the kernel's udmabuf device. Returns EOPNOTSUPP if this
-  // process cannot open /dev/udmabuf, and EBADF if the application has closed the file's descriptor.
+  // process cannot open /dev/udmabuf, EBADF if the application has closed the file's descriptor, else the
+  // device's error.
   Result<UniqueFd> export_dma_buf(const Allocation& allocation) const;
 
  private:
@@ -105,7 +109,7 @@ class CommandFile {
   CommandFile(std::shared_ptr<DeviceMemoryFile> device_memory, bool foreign)
       : device_memory_(std::move(device_memory)), foreign_(foreign) {}
 
-  // Whether another process created the file.
+  // Returns whether another process created the file.
   bool is_foreign() const { return foreign_; }
 
   const std::shared_ptr<DeviceMemoryFile>& device_memory() const { return device_memory_; }
@@ -122,8 +126,9 @@ class CommandFile {
     std::erase(contexts_, &context);
   }
 
-  // Calls find(context) for each joined context until a result converts to true. Returns that result, or a
-  // default-constructed one if there is none. Used to find an object that is imported by its handle.
+  // Calls find(context) for each joined context, with the lock held, until a result converts to true. Returns
+  // that result, or a default-constructed one if there is none. Used to find an object that is imported by
+  // its handle.
   template <class Find>
   auto find_in_contexts(Find find) -> decltype(find(std::declval<SoftwareContext&>())) {
     const std::lock_guard guard(mutex_);

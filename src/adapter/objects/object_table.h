@@ -24,8 +24,8 @@ namespace verbena::adapter {
 // object fails with EBUSY. The count can be shown in `rdma resource`. Thread-safe.
 class UserCount {
  public:
-  // Also keeps the count in the value with this index of `entry`. REQUIRES: there are no users yet, and
-  // `entry` lives as long as the UserCount
+  // Shows the count in `rdma resource`: from now on, value number `value` of `entry` also has the count.
+  // REQUIRES: there are no users yet, and `entry` lives as long as the UserCount
   void show_in(engine::ShownObjects::Entry& entry, size_t value) {
     entry_ = &entry;
     value_ = value;
@@ -72,8 +72,8 @@ struct TableEntry {
 };
 
 // An object as the application knows it: a C struct, followed by the adapter's own members. The adapter keeps
-// the values that it uses in those, because programs can write the fields of the C struct. `Self` is the
-// derived struct.
+// the values that it uses in its own members, because programs can write the fields of the C struct. `Self`
+// is the derived struct.
 template <class Self, class AbiStruct>
 struct VerbsObject : AbiStruct, TableEntry {
   using Abi = AbiStruct;
@@ -141,8 +141,8 @@ class ObjectTable {
     for (TableEntry& entry : objects_) visit(static_cast<Object&>(entry));
   }
 
-  // Lists up to three objects for an error message: text(number) for each object for which number(object) is
-  // set.
+  // Lists up to three objects for an error message. number(object) returns the object's number, or nullopt to
+  // leave the object out; text(number) returns the object's text in the list.
   template <class Number, class Text>
   std::string list_some(Number number, Text text) {
     std::array<uint32_t, 3> first{};  // not a string: the table's lock is held

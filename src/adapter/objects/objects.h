@@ -32,8 +32,9 @@
 #include "wire/roce/path.h"
 
 // The objects of a context as the application knows them, except for queue pairs (queue_pairs.h).
-// SoftwareContext creates and destroys them. ObjectTable calls retire() of objects that have it before it
-// destroys what the application left behind.
+// SoftwareContext creates and destroys these objects. If the application closes the context and leaves
+// objects behind, ObjectTable destroys each of them, and first calls retire() if the object's class has this
+// function.
 namespace verbena::adapter {
 
 struct Cq;
@@ -64,7 +65,8 @@ class DeviceMemory {
   // Leaves the memory to the parent, so that the destructor does not free it. Called in a child after fork().
   void abandon() { ours_ = false; }
 
-  // Exports the pages as a dma-buf, for other devices. Returns EOPNOTSUPP if /dev/udmabuf cannot be opened.
+  // Exports the pages as a dma-buf, for other devices. Errors: those of DeviceMemoryFile::export_dma_buf(),
+  // such as EOPNOTSUPP if /dev/udmabuf cannot be opened.
   Result<UniqueFd> export_dma_buf() const { return file_->export_dma_buf(allocation); }
 
   const DeviceMemoryFile::Allocation allocation;
@@ -205,8 +207,8 @@ class XrcDomain {
     return shared_by_ != nullptr ? &shared_by_->domain_peers() : nullptr;
   }
 
-  // Add, remove and find the domain's targets of this process, by QP number, for ibv_open_qp(3). target()
-  // returns null if there is none.
+  // Add, remove and find the XRC target QPs of this domain in this process, by QP number, for ibv_open_qp(3).
+  // target() returns null if there is none.
   void add_target(uint32_t qpn, const std::shared_ptr<QpCore>& core) {
     const std::lock_guard guard(mutex_);
     targets_[qpn] = core;
@@ -292,8 +294,8 @@ struct CompChannel : VerbsObject<CompChannel, ibv_comp_channel> {
   bool has_users() { return std::atomic_ref(refcnt).load() != 0; }
 
   // Wakes a thread that waits for the channel's events, and waits up to a second until it has left. The
-  // thread may sleep at a shard's bell (engine::EventWait), and the engine may end soon. (A child after
-  // fork() has no such thread.)
+  // thread may sleep until a shard's wake-up (engine::EventWait), and the shard may soon end with the engine.
+  // (A child after fork() has no such thread.)
   void retire();
 
   std::shared_ptr<queues::EventChannel> events;
@@ -423,8 +425,9 @@ struct alignas(kCacheLine) Cq : ibv_cq_ex, queues::EventSource, queues::Completi
     shards.leave(shard);
   }
 
-  // Starts the delay of an event that req_notify_cq() found pending but moderated (see moderate()). Calls
-  // on_event_held() with the lock of a shard that fills the queue, or of the home shard if there is none.
+  // Starts the delay of an event for which CompletionQueue::arm() returned kHeld: entries are waiting, but
+  // moderate() delays their event. Calls on_event_held() with the lock of a shard that fills the queue, or of
+  // the home shard if there is none.
   void hold_event() {
     engine::Shard* shard = shards.first();
     (shard != nullptr ? *shard : owner.home()).exclusively([&] { on_event_held(); });

@@ -50,30 +50,31 @@ class OpenDevice {
   // Returns a handle for a new object, unique among all objects that are created through the command file.
   uint32_t next_handle() const { return command_file_->next_handle(); }
 
-  // Whether `object`, a pointer from the application, is a live object that was created with this context.
+  // Returns whether `object`, a pointer from the application, is a live object that was created with this
+  // context.
   template <class Object>
   bool made(const Object* object) const {
     const provider::Context* const maker = provider::find_owner(object);
     return maker != nullptr && maker == &provider::Context::of(context_);
   }
 
-  // Whether this process is a child after fork() that inherited the device. The child shares the device's
-  // descriptors with the parent, so it must not post or withdraw events.
+  // Returns whether this process is a child after fork() that inherited the device. The child shares the
+  // device's descriptors with the parent, so it must not post or withdraw events.
   bool inherited() const { return engine_->inherited(); }
 
-  // Whether the link was deleted. Then most calls that create or modify objects return EIO.
+  // Returns whether the link was deleted. Then most calls that create or modify objects return EIO.
   bool is_gone() const { return gone_.load(std::memory_order_relaxed); }
   // Marks the link as deleted. Returns false if the link was marked before.
   bool become_gone() { return !gone_.exchange(true); }
 
   // Returns the newest known state of the link, or nullptr if the link was deleted.
   std::shared_ptr<const control::Link> link() const { return engine_->link(index_); }
-  // Whether the device's port is active: `link` is active, and the agent has UDP port 4791, so the engine can
-  // reach other hosts.
+  // Returns whether the device's port is active: `link` is active, and the agent has UDP port 4791, so the
+  // engine can reach other hosts.
   bool is_up(const control::Link& link) const { return link.is_active() && engine_->reaches_wire(); }
 
-  // Converts an address vector to a path. Returns EINVAL if the address vector names no GID of the device or
-  // no valid destination, and ENODEV if the link was deleted.
+  // Converts an address vector to a path. Returns EINVAL if the address vector has no GIDs (is_global), or
+  // names another port, no GID of the device or no valid destination. Returns ENODEV if the link was deleted.
   Result<roce::Path> resolve(const ibv_ah_attr& attr) const;
 
  private:

@@ -80,7 +80,8 @@ struct alignas(kCacheLine) Qp : ExtendedQp, TableEntry {
   static Qp& of(ibv_qp* qp) { return *static_cast<Qp*>(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* abi() { return &qp_base; }
   // Leaves the multicast groups of this handle and drops its pending events. If this is the last handle, also
-  // unregisters the queue pair: then no packet reaches it, and its CQs hold no completions of it.
+  // unregisters the queue pair. Then no packet reaches the queue pair, no memory window is bound to it, its
+  // CQs hold no completions of it, and no other process uses its rights any more.
   void retire();
 
   engine::Shard& shard;
@@ -155,7 +156,9 @@ class QueuePairs {
 
   // Creates a QP of any type, and writes the granted capacities back to attr.cap.
   Result<ibv_qp*> create(ibv_qp_init_attr_ex& attr);
-  // Opens another handle of an XRC target of this process (ibv_open_qp(3)).
+  // Opens another handle of an XRC target of this process (ibv_open_qp(3)). Errors: EOPNOTSUPP if the number
+  // is of another process; EINVAL if the domain has no such target, or attr is wrong; EIO if the link was
+  // deleted.
   Result<ibv_qp*> open(const ibv_qp_open_attr& attr);
   int modify(ibv_qp* qp, const ibv_qp_attr& attr, int mask);
   int modify_rate_limit(ibv_qp* qp, const ibv_qp_rate_limit_attr& attr);

@@ -102,7 +102,7 @@ constexpr uint32_t executed_opcodes(uint8_t service) {
   return opcodes;
 }
 
-// Whether a request with this opcode is accepted by a service and then completes with an error.
+// Returns whether a request with this opcode is accepted by a service and then completes with an error.
 constexpr bool completes_with_error(uint32_t opcode, uint8_t service) {
   return opcode < kSendOpcodes && (kSendRules[opcode].fails & service) != 0;
 }

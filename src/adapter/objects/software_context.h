@@ -99,7 +99,7 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
     const int error = queue_pairs_.destroy(qp);
     return error == 0 ? 0 : concerning_qp(Qp::of(qp), error);
   }
-  // Null for a QP that was not created for ibv_wr_* (ibv_create_qp_ex(3)).
+  // Returns null for a QP that was not created for ibv_wr_* (ibv_create_qp_ex(3)).
   ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) override { return Qp::of(qp).extended ? &Qp::of(qp) : nullptr; }
   int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;
   int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) override;

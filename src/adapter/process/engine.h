@@ -103,15 +103,15 @@ class Engine {
   }
   void close_domain(uint64_t domain);
 
-  // Whether a new QP can reach other hosts, because the agent has UDP port 4791.
+  // Returns whether a new QP can reach other hosts, because the agent has UDP port 4791.
   bool reaches_wire() const { return no_wire_reason().empty() || wire_came_.load(std::memory_order_acquire); }
-  // Whether new QPs may go to the shard. Returns false if the shard reaches no other hosts although another
-  // shard, existing or new, could.
+  // Returns whether new QPs may go to the shard. Returns false if the shard reaches no other hosts although
+  // another shard, existing or new, could.
   bool may_take_qps(const Shard& shard) { return !reaches_wire() || running(shard).no_wire_reason().empty(); }
   // Returns the reason why the first shard reaches only peers on this host, by shared memory. Empty if the
   // shard can reach other hosts, too.
   const std::string& no_wire_reason() const { return shards_[0]->no_wire_reason(); }
-  // Whether this process is a child after fork() that inherited the engine.
+  // Returns whether this process is a child after fork() that inherited the engine.
   bool inherited() const { return inherited_; }
   // Returns whether the engine is lost, because the application has closed its descriptors or reused their
   // numbers for other files. Checks the descriptors now. A lost engine touches no descriptor any more, its

@@ -20,7 +20,7 @@ namespace verbena::queues {
 // extended polling returns.
 struct Completion {
   Completion() = default;
-  // NOLINTNEXTLINE(google-explicit-constructor): it is the same thing, and most have no more to say
+  // NOLINTNEXTLINE(google-explicit-constructor): an ibv_wc is a completion without the additional fields
   Completion(const ibv_wc& wc)
       : wr_id(wc.wr_id),
         byte_len(wc.byte_len),
@@ -88,13 +88,14 @@ static_assert(IBV_WC_DRIVER3 < Completion::kBlank && IBV_WC_TM_DATA_VALID <= 0xf
 class CompletionListener {
  public:
   virtual ~CompletionListener() = default;
-  // An event is due: an entry came for which the queue was armed, or a held event was released. The queue is
-  // disarmed.
+  // Reports an event: an entry came for which the queue was armed, or a held event was released. The queue is
+  // now disarmed.
   virtual void on_completion_event() = 0;
-  // An entry did not fit: the queue is in error from now on (IBTA volume 1, 11.2.9 "CQ overrun").
+  // Reports that an entry did not fit. The queue is in error from now on (IBTA volume 1, 11.2.9 "CQ
+  // overrun").
   virtual void on_overflow() = 0;
-  // A queue with moderate() has begun to hold an event back. The listener arranges that release_event() is
-  // called after the moderation period.
+  // Reports that a queue with moderate() has begun to hold an event back. The listener must arrange that
+  // release_event() is called after the moderation period.
   virtual void on_event_held() {}
 };
 
@@ -111,10 +112,11 @@ class CompletionQueue {
     bool device_clock = false;
     bool wall_clock = false;
     bool single_threaded = false;  // only one thread polls
-    bool ignore_overrun = false;   // entries that do not fit are dropped, without an error
+    bool ignore_overrun = false;   // entries that do not fit are dropped, and push() returns true
   };
 
-  // Whether an event is due: none, one to raise now, or one that is held back from now on (moderate()).
+  // The event that a call causes: none, an event to raise now, or an event that is held back from now on
+  // (moderate()).
   enum class Event : uint8_t { kNone, kNow, kHeld };
 
   static constexpr uint32_t kMaxEntries = 1u << 22;
@@ -175,17 +177,19 @@ class CompletionQueue {
   bool in_error() const { return overflowed_.load(std::memory_order_acquire); }
 
   // Arms the queue: requests one event for the next entry, or with `solicited_only` for the next solicited
-  // entry or error. A request for any entry overrides one for solicited entries. If such an entry is waiting,
-  // and came after the last event, the event is due now. The caller then does what the listener would do.
+  // entry or error. A request for any entry overrides one for solicited entries. If such an entry is already
+  // waiting and no event has reported it, arm() returns kNow or kHeld. The listener is not called then: the
+  // caller must act as on_completion_event() or on_event_held() would. Else, or if an event is already held
+  // back, arm() returns kNone.
   //
   // The specification does not require this (IBTA volume 1, 11.4.2.2). But mlx5's adapters do it, and
   // programs that arm and sleep without another poll rely on it (UCX). Entries that the last event reported
   // cause no second event: programs rely on that, too (perftest's latencies with -e poll once per event).
   [[nodiscard]] Event arm(bool solicited_only);
 
-  // From now on holds an event back until `entries_per_event` entries have come for which the queue is armed,
-  // or release_event() is called. An error raises the event at once. With 0 or 1, no event is held back.
-  // Releases an event that is held back now.
+  // Moderates events: from now on, the queue holds an event back until `entries_per_event` entries have come
+  // for which the queue is armed, or release_event() is called. An error raises the event at once. With 0 or
+  // 1, no event is held back. If an event is held back now, moderate() raises it.
   void moderate(uint32_t entries_per_event);
   // Raises the event that is held back, if there is one.
   void release_event();
@@ -196,7 +200,7 @@ class CompletionQueue {
   // ENOMEM. REQUIRES: 0 < entries <= kMaxEntries
   Result<void> resize(uint32_t entries);
 
-  // Drops the entries of a QP that is being destroyed: its number may be reused.
+  // Drops the entries of a QP that is being destroyed, because a new QP may get the same number.
   void remove_entries_of(uint32_t qp_num);
 
  private:

@@ -19,7 +19,7 @@ namespace verbena::queues {
 
 class EventChannel;
 
-// A source of events on a channel: a completion queue, or one asynchronous event.
+// A source of events on a channel: a completion queue, or one kind of asynchronous event of an object.
 class EventSource {
  public:
   EventSource() = default;
@@ -50,9 +50,10 @@ class EventChannel {
   // Adds an event of `source`, and wakes a thread that waits.
   void post(EventSource& source);
 
-  // Takes the oldest event and calls visit(source) with the channel's lock held, so that withdraw() waits for
-  // it. Blocks unless the descriptor is O_NONBLOCK. Errors: EAGAIN and EINTR, as read(2); after the last
-  // event, EIO if the channel has ended, and EBADF if the application has closed the descriptor.
+  // Takes the oldest event and calls visit(source) with the channel's lock held. So withdraw() waits until
+  // visit() has returned. Blocks unless the descriptor is O_NONBLOCK. Errors: EAGAIN and EINTR, as read(2);
+  // after the last event, EIO if the channel has ended, and EBADF if the application has closed the
+  // descriptor.
   template <class Visit>
   Result<void> take(Visit visit) {
     for (;;) {
@@ -77,16 +78,16 @@ class EventChannel {
   // Drops the pending events of `source`, which is going away.
   void withdraw(EventSource& source);
 
-  // Whether an event is pending, or the channel has ended: take() usually returns at once then.
+  // Returns whether an event is pending, or the channel has ended. Then take() usually returns at once.
   bool has_some() {
     std::lock_guard guard(lock_);
     return ended_ || !sources_.empty();
   }
-  // Whether the descriptor is O_NONBLOCK now.
+  // Returns whether the descriptor is O_NONBLOCK now.
   bool is_nonblocking() const;
 
-  // Call before the channel is destroyed: makes the thread leave that is the channel's Waiter, if there is
-  // one. Returns false if it has not left within `patience`.
+  // Makes the waiting thread leave, if the channel has a Waiter, and admits no other Waiter. Returns false if
+  // the thread has not left within `patience`. Call before the channel is destroyed.
   bool dismiss_waiter(Duration patience);
 
  private:
@@ -106,30 +107,30 @@ class EventChannel {
   bool dismissed_ = false;
 };
 
-// Represents a thread that waits for a wake-up, and not for the descriptor. The channel gives the next event
-// to this thread directly: the descriptor would cost two system calls. If the thread leaves without taking
-// the event, the descriptor gets the event.
+// Represents a thread that waits for an event by a wake-up (Bell) and not by the channel's descriptor. The
+// channel gives the next event to this thread directly: the descriptor would cost two system calls. If the
+// thread leaves without taking the event, the descriptor gets the event.
 //
 // There is one Waiter at a time per channel. The thread that waits creates, uses and destroys it.
 class EventChannel::Waiter {
  public:
-  // A thread that posts an event sends the wake-up `bell`, unless it is the waiting thread itself. REQUIRES:
-  // `bell` outlives the Waiter
+  // `bell` is the wake-up of the waiting thread: a thread that posts an event rings it, unless it is the
+  // waiting thread itself. REQUIRES: `bell` outlives the Waiter
   Waiter(EventChannel& channel, const Bell& bell);
   ~Waiter();
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // Whether this thread has become the channel's waiter. Returns false if another thread is the waiter, if
-  // the descriptor has events already, or if the channel has ended or is being destroyed. Then nothing else
-  // may be called.
+  // Returns whether this thread has become the channel's waiter. Returns false if another thread is the
+  // waiter, if the descriptor has events already, or if the channel has ended or is being destroyed. Then
+  // nothing else may be called.
   bool has_the_place() const { return has_the_place_; }
 
-  // Whether waiting is over: an event was given, or none will come.
+  // Returns whether waiting is over: an event was given, or none will come.
   bool is_served() const;
 
   // Takes the event that was given to this thread and calls visit(source), like EventChannel::take(). Returns
-  // false at once if there is none.
+  // false at once if no event was given.
   template <class Visit>
   bool take(Visit visit) {
     std::lock_guard guard(channel_.lock_);

@@ -32,7 +32,8 @@ class RingPool {
     std::byte* data = nullptr;  // null: out of memory
     RingSlab* slab = nullptr;
   };
-  // Returns a zeroed block of at least `bytes` bytes. REQUIRES: 0 < bytes <= kLargestBlock
+  // Returns a zeroed block of at least `bytes` bytes; an empty Block if there is no memory. REQUIRES: 0 <
+  // bytes <= kLargestBlock
   static Block allocate(size_t bytes);
   static void release(const Block& block);
 };
@@ -40,16 +41,17 @@ class RingPool {
 // Purpose of a ring.
 enum class RingKind : uint32_t { kSend, kReceive, kSharedReceive, kCompletion };
 
-// An allocator for rings instead of the system's memory: the application's own (ibv_alloc_parent_domain(3)).
-// Any thread may call it, without locks of ours held, as the application's code runs inside.
+// An allocator for rings that the application has given us (ibv_alloc_parent_domain(3)), instead of the
+// system's memory. Any thread may call the allocator, but without holding a lock of ours, because the
+// application's code runs inside.
 class RingMemory {
  public:
-  // Result that is not an address: the caller takes the system's memory.
+  // Result of allocate() that is not an address: the caller must use the system's memory.
   static inline std::byte* const kUseDefault = reinterpret_cast<std::byte*>(-1);
 
   virtual ~RingMemory() = default;
-  // Returns memory with any contents. Returns kUseDefault if the caller should take the system's memory, and
-  // nullptr if the application has none.
+  // Returns memory, whose contents are undefined. Returns kUseDefault if the caller must use the system's
+  // memory, and nullptr if the application has no memory.
   virtual std::byte* allocate(size_t bytes, size_t alignment, RingKind kind) = 0;
   // Frees memory from allocate() with the same kind.
   virtual void release(std::byte* at, RingKind kind) = 0;
@@ -67,7 +69,7 @@ class MappedArray {
     RingKind kind = RingKind::kSend;
   };
 
-  // Errors: ENOMEM.
+  // Allocates an array of `bytes` bytes. Errors: ENOMEM.
   static Result<MappedArray> create(size_t bytes) { return create(bytes, Source{}); }
   static Result<MappedArray> create(size_t bytes, Source source) {
     if (source.from != nullptr) {

@@ -38,8 +38,9 @@ class TagList;
 
 // Receive requests that several QPs share (IBTA volume 1, 10.2.9).
 //
-// Thread-safe: QPs of several shards may take from it. Posting and taking have a lock each, so that neither
-// waits for the other. (Tagged buffers are for one shard's lock holder.)
+// Thread-safe: QPs of several shards may take requests. Posting and taking have a lock each, so that neither
+// waits for the other. Only tags() is not thread-safe: it is for the thread that holds the lock of the
+// queue's shard.
 class SharedReceiveQueue {
  public:
   struct Config {
@@ -66,27 +67,27 @@ class SharedReceiveQueue {
   // ---- posting
 
   SpinLock& lock() { return lock_; }
-  // The ring, for posting. REQUIRES: lock() is held
+  // Returns the ring, for posting. REQUIRES: lock() is held
   RecvQueue& ring() { return ring_; }
 
   // Makes a ring for exchange(), with room for at least `requests`.
   Result<RecvQueue> make_ring(uint32_t requests) const { return make_ring(config_, requests); }
 
-  // The armed limit; 0 if none is armed.
+  // Returns the armed limit; 0 if none is armed.
   uint32_t limit() const { return limit_.load(std::memory_order_relaxed); }
 
   // ---- taking
 
-  // Notifies the listener once when fewer than `limit` requests are left; at once if that is so already. 0
-  // disarms the limit.
+  // Arms the limit: the listener is called once, as soon as fewer than `limit` requests are left. If they are
+  // already fewer, arm() calls the listener. A `limit` of 0 disarms.
   void arm(uint32_t limit);
 
-  // The tagged buffers; nullptr if the queue is not for tag matching.
+  // Returns the tagged buffers; nullptr if the queue is not for tag matching.
   TagList* tags() { return tags_.get(); }
 
   // Moves the oldest request to `into`. Returns false if there is none.
   bool take(HeldReceive& into);
-  // Whether there is a request. Another QP may take it first.
+  // Returns whether there is a request. Another QP may take this request before the caller does.
   bool any() {
     const std::lock_guard guard(taking_);
     return !ring_.empty();
@@ -112,8 +113,8 @@ class SharedReceiveQueue {
 };
 
 // Finds a process's shared receive queues for XRC by their SRQ numbers. A number has 24 bits: a slot of the
-// process and an index, like a QPN. The slot tells other processes which process owns the queue. For the
-// holder of the lock of the shard with this slot.
+// process and an index, like a QPN. The slot tells other processes which process owns the queue. Only the
+// thread that holds the lock of this slot's shard may use the table.
 class SharedReceiveQueueTable {
  public:
   static constexpr uint32_t kIndexBits = 14;
@@ -136,10 +137,11 @@ class SharedReceiveQueueTable {
   }
   // Adds a queue, whose number was reserved.
   void add(SharedReceiveQueue& queue) { entries_[queue.number() % kMax].queue = &queue; }
+  // Removes the queue with this number, if there is one, and frees the number.
   void remove(uint32_t number) { entries_[number % kMax] = {}; }
 
   static uint32_t slot_of(uint32_t number) { return number >> kIndexBits; }
-  // Whether the number belongs to this process; the queue need not exist.
+  // Returns whether the number belongs to this table's slot; the queue need not exist.
   bool is_own(uint32_t number) const { return slot_of(number) == slot_; }
 
   SharedReceiveQueue* find(uint32_t number) const {
@@ -161,10 +163,11 @@ class SharedReceiveQueueTable {
 // they were added. A message goes to the oldest buffer that has the message's tag under the buffer's mask.
 //
 // A message that matches no buffer is unexpected, and the application handles it. The application may be
-// about to add a buffer for this very message. So buffers that are added before the application has handled
-// all unexpected messages match nothing until it has (synchronize()).
+// about to add a buffer for this very message. So a buffer that is added while unexpected messages are not
+// all handled matches nothing at first. It matches from the time when the application has handled them all
+// (synchronize()).
 //
-// For the shard's lock holder. Allocates nothing after its creation.
+// Only the thread that holds the shard's lock may use the list. Nothing is allocated after create().
 class TagList {
  public:
   struct Buffer {
@@ -174,6 +177,7 @@ class TagList {
     std::span<const ibv_sge> list;
   };
 
+  // Creates a list for at most `most` buffers. Errors: EINVAL if `most` is 0 or above 65536; ENOMEM.
   static Result<std::unique_ptr<TagList>> create(uint32_t most);
 
   uint32_t capacity() const { return max_; }
@@ -187,8 +191,8 @@ class TagList {
 
   // Moves the oldest buffer that matches the tag to `into`. Returns false if there is none.
   bool take(uint64_t tag, HeldReceive& into);
-  // Returns the request of the buffer that take() would take, so that the caller learns its size; nullptr if
-  // none matches.
+  // Returns the receive request of the buffer that take() would take, so that the caller learns the buffer's
+  // size; nullptr if none matches.
   const RecvWqe* find(uint64_t tag) const {
     const uint32_t place = search(tag);
     return place == kNone ? nullptr : &at(place).receive.wqe;
@@ -196,8 +200,8 @@ class TagList {
 
   // Counts a message that no buffer matched.
   void count_unexpected() { ++unexpected_; }
-  // The application has handled `handled` unexpected messages since the list was created, modulo 2^32. If
-  // these are all, buffers that wait match from now on.
+  // Stores how many unexpected messages the application has handled since the list was created, modulo 2^32.
+  // If these are all, the waiting buffers match from now on.
   void synchronize(uint32_t handled);
   bool is_synchronized() const { return handled_ == unexpected_; }
 

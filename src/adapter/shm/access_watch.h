@@ -13,20 +13,23 @@
 
 namespace verbena::engine {
 
-// The processes that may be at our memory by themselves, each of which says in its channel when it is. What
-// they look at before, the board, is changed first; then one waits here until nobody goes by what it was.
+// Tracks the other processes that may access this process's memory directly. Each of them (a visitor) notes
+// in its channel when an access is under way (visit.h).
 //
-// Thread-safe. No lock is held while waiting, and none of the others' is needed for their accesses to end. So
-// two processes may wait for each other.
+// To revoke a right, the owner first changes its export table (board.h), which visitors check before each
+// access. Then it waits here until the accesses that may have seen the old table have ended.
+//
+// Thread-safe. No lock is held while waiting, and a visitor's access needs no lock of ours to end. So two
+// processes may wait for each other.
 class AccessWatch {
  public:
-  // One channel, by which another process may come.
+  // One channel whose peer may access our memory.
   class Visitor {
    public:
     Visitor(std::shared_ptr<ChannelMapping> memory, shm::Lane& lane)
         : memory_(std::move(memory)), lane_(lane) {}
-    // It stayed so long that it is waited for no more, and has been told to stay away. The channel is to be
-    // given up.
+    // Returns whether an access lasted too long. Then nobody waits for this visitor any more, it has been
+    // told to begin no further access, and the caller should give the channel up.
     bool is_overdue() const { return overdue_.load(std::memory_order_relaxed); }
 
    private:
@@ -35,35 +38,38 @@ class AccessWatch {
     void give_up();
 
     const std::shared_ptr<ChannelMapping> memory_;
-    shm::Lane& lane_;  // which the other writes
+    shm::Lane& lane_;  // the lane that the visitor writes
     std::atomic<bool> gone_{false};
     std::atomic<bool> overdue_{false};
     // Under the watch's lock
-    bool ended_ = false;       // it can begin nothing
-    uint32_t seen_ = 0;        // the access that was under way when last looked at; 0: none
-    uint64_t seen_first_ = 0;  // at which look that was first seen, and when
+    bool ended_ = false;       // end() was called: it begins no further access
+    uint32_t seen_ = 0;        // the access that the last look saw under way; 0: none
+    uint64_t seen_first_ = 0;  // the number of the look that saw it first, and its time
     TimePoint seen_since_;
   };
 
-  // The most that anybody is waited for. An access takes microseconds, unless its process is stopped in the
-  // midst of it, or says what is not so.
+  // The longest time that anybody waits for an access. An access takes microseconds, unless its process is
+  // stopped during it or claims an access that is not there.
   static constexpr Duration kPatience = std::chrono::seconds(2);
 
-  // REQUIRES: the other may not come yet. A channel that was given up, and is said to be used since for
-  // longer than `patience`, is let go of: else who says so without end, of one channel after the other, has
-  // all of them kept.
+  // Adds the peer of a channel. `lane` is the one that the peer writes. Also forgets channels that were given
+  // up (end()) and whose peer has claimed an access since for longer than `patience`. Otherwise a peer could
+  // keep the memory of many channels in use. REQUIRES: the peer may not access our memory yet
   std::shared_ptr<Visitor> add(std::shared_ptr<ChannelMapping> memory, shm::Lane& lane,
                                Duration patience = kPatience);
-  // We give the channel up. An access that has begun is waited for all the same, unless the other process is
-  // `gone`.
+  // Ends a visitor whose channel we give up: it begins no further access. An access that has begun is still
+  // waited for, unless the process has ended (`gone`).
   void end(const std::shared_ptr<Visitor>& visitor, bool gone);
 
-  // For who cannot wait. A number for the accesses that are under way now; 0: there are none. Neither blocks.
+  // For callers that cannot wait. Returns a number that stands for the accesses that are under way now, for
+  // have_ended(); 0: there are none. Does not wait.
   uint64_t under_way();
-  // Whether they have ended. One that has been seen for longer than `patience` is given up.
+  // Returns whether all of these accesses have ended. Gives up an access that has been seen for longer than
+  // `patience`, and counts it as ended. Does not wait.
   bool have_ended(uint64_t accesses, Duration patience = kPatience);
 
-  // Returns when the accesses that are under way now have ended. False: one was given up.
+  // Waits until the accesses that are under way now have ended. Returns false if one took longer than
+  // `patience` and was given up.
   bool await(Duration patience = kPatience);
 
  private:

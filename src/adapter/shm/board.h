@@ -14,8 +14,8 @@
 
 namespace verbena::shm {
 
-// What a board's line is made of. Tests make lines of words that let a scheduler step in between any two
-// accesses; the line is a template for that reason alone.
+// The words that a line of the export table (Board) consists of. BasicBoardLine is a template only for tests:
+// they use words that let a scheduler step in between any two accesses.
 struct BoardFormat {
   using Word = std::atomic<uint32_t>;
   using Value = uint64_t;
@@ -23,15 +23,16 @@ struct BoardFormat {
   static constexpr size_t kWords = 7;
 };
 
-// Some words that one thread writes and any process reads: the reader gets words that belong together.
+// One line of the export table: words that one thread writes and any process reads, as a seqlock. A reader
+// gets words of the same write.
 template <class Format>
 class alignas(kCacheLine) BasicBoardLine {
  public:
   static constexpr size_t kWords = Format::kWords;
-  // The first is the line's name; 0: it says nothing.
+  // The first word is the line's name: a key or a QP number. 0: the line is empty.
   using Words = std::array<typename Format::Value, kWords>;
 
-  // One thread at a time.
+  // Replaces the words. One thread at a time.
   void write(const Words& words) {
     const uint32_t before = sequence_.load(std::memory_order_relaxed);
     sequence_.store(before + 1, std::memory_order_relaxed);
@@ -40,14 +41,14 @@ class alignas(kCacheLine) BasicBoardLine {
     sequence_.store(before + 2, std::memory_order_seq_cst);
   }
 
-  // False: it is being written. (Its writer may have died in the midst of it, so nobody waits.)
-  // `sequence`: another one after each write.
+  // Reads the words. Returns false if the line is being written. The caller does not wait for the end of the
+  // write, as the writer may have died during it. `sequence` gets a number that differs after each write.
   bool read(Words& words, uint32_t& sequence) const {
     const uint32_t before = sequence = sequence_.load(std::memory_order_seq_cst);
     for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
     return (before & 1) == 0 && sequence_.load(std::memory_order_relaxed) == before;
   }
-  // Whether it still holds what was read with that sequence.
+  // Returns whether nothing was written since read() returned this sequence.
   bool is_still(uint32_t sequence) const { return sequence_.load(std::memory_order_seq_cst) == sequence; }
 
  private:
@@ -58,22 +59,23 @@ class alignas(kCacheLine) BasicBoardLine {
 using BoardLine = BasicBoardLine<BoardFormat>;
 static_assert(sizeof(BoardLine) == kCacheLine);
 
-// What a process shows to those of this host that its QPs are connected to, so that they can carry out READs
-// and WRITEs in its memory by themselves, while it sleeps: its keys, and which QPs take what. It writes the
-// board, the others map it read-only.
+// The export table: the keys of a process, and which of its QPs accept what. Other processes of this host, to
+// which its QPs are connected, carry out READs and WRITEs in its memory directly by this table, even while it
+// sleeps. The process itself writes the table. The others map it read-only.
 //
-// The board only ever says "you may". Whatever is not on it, or not plain, goes by packets, and its owner
-// decides. So a key that finds no place here is merely slower.
+// The table only permits. A request that finds no permission here goes as packets, and the owner decides. So
+// a key that does not fit into the table is served too, only more slowly.
 inline constexpr uint32_t kBoardMagic = 0x4452'5256;  // "VRRD"
 inline constexpr uint32_t kBoardVersion = 3;          // a change of anything below is another version
 inline constexpr uint32_t kBoardKeys = 2048;
 inline constexpr uint32_t kBoardQps = 1024;
-inline constexpr uint32_t kBoardProbes = 8;  // so many places there are for each name, one after the other
+// The number of lines, one after the other, in which a name may lie. If all are taken, it is left out.
+inline constexpr uint32_t kBoardProbes = 8;
 
 struct Board {
   std::atomic<uint32_t> magic;
   std::atomic<uint32_t> version;
-  std::atomic<uint32_t> bytes;  // of all
+  std::atomic<uint32_t> bytes;  // sizeof(Board)
   BoardLine keys[kBoardKeys];
   BoardLine qps[kBoardQps];
 };
@@ -81,29 +83,30 @@ static_assert(sizeof(Board) == kCacheLine * (1 + kBoardKeys + kBoardQps));
 static_assert(offsetof(Board, keys) == kCacheLine);
 static_assert(std::is_standard_layout_v<Board> && std::is_trivially_destructible_v<Board>);
 
-// Makes a board of memory that is all zero.
+// Writes the table's header. REQUIRES: the memory is all zero
 void format(Board& board);
-// REQUIRES: there are sizeof(Board) bytes, and its owner cannot take them away
+// Returns whether the memory begins with the header of a table of this version. REQUIRES: there are
+// sizeof(Board) bytes, and the owner cannot shorten the file
 bool is_formatted(const Board& board);
 
-// A QP that takes requests now.
+// A QP that accepts requests now, as the export table shows it.
 struct BoardQp {
   uint32_t qpn = 0;
   memory::PdId pd = 0;
   memory::Access access = 0;
   uint32_t destination = 0;  // the QP that it is connected to
-  uint32_t receive_psn = 0;  // which it began with
-  uint32_t send_psn = 0;     // likewise, as soon as it sends
-  bool takes_reads = false;  // READs and atomics: max_dest_rd_atomic is not 0
+  uint32_t receive_psn = 0;  // the first PSN that it expects
+  uint32_t send_psn = 0;     // the first PSN that it sends; valid only once it sends
+  bool takes_reads = false;  // whether it accepts READs and atomics: max_dest_rd_atomic is not 0
 };
 
-// The owner's side. Keys and QPs may be written by one thread each at a time.
+// Writes the owner's export table. One thread at a time may write keys, and one may write QPs.
 class BoardWriter {
  public:
-  // REQUIRES: the board is formatted, and has no lines
+  // REQUIRES: the board is formatted, and its lines are empty
   explicit BoardWriter(Board& board) : board_(board) {}
 
-  // Only what others may use by themselves: memory with remote rights, and windows that are bound.
+  // Adds or replaces a key. Does nothing if the key has no remote rights, or if its eight lines are taken.
   void publish(const memory::Opening& opening);
   void withdraw_key(uint32_t key);
   void publish(const BoardQp& qp);
@@ -111,24 +114,25 @@ class BoardWriter {
 
  private:
   Board& board_;
-  // What is written where; the board itself is not read.
+  // The name in each line; 0: the line is empty. The board itself is not read.
   std::array<uint32_t, kBoardKeys> keys_{};
   std::array<uint32_t, kBoardQps> qps_{};
 };
 
-// What another process's QP asks of the board's owner.
+// A request of another process's QP to the memory of the board's owner.
 struct AccessRequest {
-  uint32_t qpn = 0;  // of the owner
+  uint32_t qpn = 0;  // the owner's QP, which responds
   uint32_t from = 0;
-  uint32_t first_psn = 0;  // that `from` began with
+  uint32_t first_psn = 0;  // the first PSN that `from` sent to it
   uint32_t rkey = 0;
   uint64_t address = 0;
   uint64_t bytes = 0;
-  memory::Access wanted = 0;  // one right
+  // The right that is needed: one of IBV_ACCESS_REMOTE_READ, _WRITE and _ATOMIC.
+  memory::Access wanted = 0;
 };
 
-// A key as the board shows it: which part of its owner's memory it is for. When it has been withdrawn since,
-// or changed, the generation is another, and something else may lie there.
+// A key as the export table shows it, with the part of its owner's memory that it covers. The generation
+// changes when the key is withdrawn or changed. Then other memory may lie at these addresses.
 struct ShownKey {
   uint32_t key = 0;
   uint64_t generation = 0;
@@ -139,23 +143,25 @@ struct ShownKey {
 };
 std::optional<ShownKey> find_key(const Board& board, uint32_t rkey);
 
-// Whether the owner's QP `connection.from` still has this connection: then what it left for rendezvous is
-// there. The answer differs after the QP has been changed.
+// Returns a number if the owner's QP `connection.from` still has this connection, else nothing. The number
+// differs after the QP has been changed. If it is the same after a payload was fetched from the owner's
+// memory (rendezvous), the payload was still there.
 std::optional<uint64_t> find_connected(const Board& board, const transport::Connection& connection);
 
 struct FoundAccess {
-  uint64_t at = 0;  // where in the owner's memory the request's bytes lie
+  uint64_t at = 0;  // the address of the request's bytes in the owner's memory
   uint32_t rkey = 0;
   uint64_t generation = 0;  // of the key, as in ShownKey
   bool operator==(const FoundAccess&) const = default;
 };
 
-// If the owner would carry the request out, by the same checks as its own (adapter/transport/responder.cc).
-// Nothing: it might refuse; it may say so itself.
+// Returns where the request's bytes lie if the owner would carry the request out. The checks are the
+// responder's (adapter/transport/responder.cc). Returns nothing if the owner might refuse; then the request
+// goes as packets and the owner answers.
 std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request);
 
-// The same, for who asks again and again by the same QPs and keys: of the last few it remembers what the
-// board's lines said, which holds for as long as those have not been written. For one thread at a time.
+// find_access() with a cache, for callers that use the same QPs and keys again and again. It keeps the last
+// few permissions. A permission is valid until one of its two lines is written. One thread at a time.
 class AccessFinder {
  public:
   // REQUIRES: the board outlives it
@@ -169,7 +175,7 @@ class AccessFinder {
     return remembered->within_range(request);
   }
 
-  // What the lines say of a request, apart from its range: it is allowed.
+  // A permission: the two lines allow the request, whatever its range, as long as both are unchanged.
   struct Allowed {
     const BoardLine* qp_line = nullptr;
     const BoardLine* key_line = nullptr;

@@ -30,7 +30,7 @@ namespace verbena::engine {
 // Has no clock: the caller measures. One thread at a time.
 class CallCosts {
  public:
-  // The process that causes a call: this one, or the other one, which can cause any number.
+  // The process that causes a call: this one, or the other one. The other one can cause any number of calls.
   enum class Cause : uint8_t { kOurs, kTheirs };
 
   // A call takes a few microseconds.
@@ -43,12 +43,14 @@ class CallCosts {
 
   // Returns whether the next call must be measured by processor time.
   bool is_suspect(TimePoint now) const { return now < suspect_until_; }
-  // Returns the time from which on a call may be made. Calls that the other process causes wait first, so
-  // they do not keep us from waking an honest process of the same user.
+  // Returns the time from which a call may be made. Calls that the other process causes are held back at half
+  // the debt. So an honest process of the same user can still be woken.
   TimePoint allowed_from(Cause cause) const {
     return empty_at_ - (cause == Cause::kOurs ? 2 : 1) * kBurst * kShare;
   }
-  // Notes a call that has ended now. If it took long by the monotonic clock, only kNormal counts.
+  // Notes a call that ended at `now` and took `duration`, in processor time if `by_processor`. By the
+  // monotonic clock, only kNormal of a long call counts, and later calls must be measured by processor time
+  // (is_suspect()).
   void note(Duration duration, bool by_processor, Cause cause, TimePoint now) {
     if (duration > kNormal) suspect_until_ = std::max(suspect_until_, now + kWindow);
     if (!by_processor) duration = std::min(duration, kNormal);
@@ -57,7 +59,7 @@ class CallCosts {
     if (counted <= Duration::zero()) return;
     empty_at_ = std::max(empty_at_, now) + counted * (is_ours ? kShareOfOurs : kShare);
   }
-  // Returns whether there is nothing to remember.
+  // Returns whether this account may be deleted: it owes no time and suspects no calls.
   bool is_forgettable(TimePoint now) const { return now >= empty_at_ && !is_suspect(now); }
 
  private:
@@ -75,18 +77,18 @@ class CallClock {
 };
 inline const CallClock kCallClock;
 
-// The buckets that calls on one channel's socket count in: its user's, which is that of all its channels; and
-// that of all guests, while this program has not named the other process. Some users have thousands of user
-// numbers. A guest is none of this program's business, so it causes all calls itself.
+// The accounts in which calls on one channel's socket count. `user` is shared by all channels to one user.
+// `guests` counts as well while this program has not named the other process (a guest): a user may own
+// thousands of user numbers. Calls for a guest all count as caused by the guest.
 struct CallAccounts {
   using Cause = CallCosts::Cause;
 
   std::shared_ptr<CallCosts> user = std::make_shared<CallCosts>();
   uid_t user_id = kUnknownUser;
   CallCosts* guests = nullptr;
-  const bool* is_wanted = nullptr;  // null: true
+  const bool* is_wanted = nullptr;  // whether this program has named the other process; null: it has
   const CallClock* clock = &kCallClock;
-  // Called when the channel has to wait for allowed_from(); null: nobody cares.
+  // Called when a call has to wait until allowed_from(). May be null.
   const std::function<void()>* on_pause = nullptr;
 
   bool is_guest() const { return is_wanted != nullptr && !*is_wanted; }
@@ -106,8 +108,9 @@ struct CallAccounts {
     if (!counts()) return;
     note(duration, by_processor, cause, now);
   }
-  // Measures calls that may wait for the other process, without using a processor: for locks of pages and of
-  // files that it has, too.
+  // Measures calls that may wait for the other process without using a processor. It can hold locks of pages
+  // and of files that they need. Waiting counts as well, less the time in which this thread waited for a
+  // processor.
   template <class Calls>
   void measure_waits(const Calls& calls) const {
     // Outermost, so that no wait for a processor is missed.

@@ -13,16 +13,18 @@
 
 namespace verbena::engine {
 
-// Where a shard puts what it sends by memory while `verbena capture` looks. Who reads it can neither hold
-// the shard up nor make it do anything: what finds no room is left out. For the shard's lock holder.
+// Records what a shard sends by shared memory while `verbena capture` runs. The reader of the ring cannot
+// delay the shard or change what it does: packets that find no room are not recorded. For the shard's lock
+// holder.
 class CaptureTap {
  public:
-  // EPROTO: the file is no ring.
+  // Maps the ring file of a capture. Errors: EPROTO: the file is no such ring.
   static Result<std::unique_ptr<CaptureTap>> open(int ring);
 
   void sent(const transport::OutgoingPacket& packet, TimePoint time);
-  // What we did in the peer's memory by ourselves, as the packets that it stands for: the request and the
-  // answer. They have the PSN that is next in turn, and take none.
+  // Records a direct access to the peer's memory as the packets that it stands for: request and answer.
+  // `asked` and `answered` are their times. They carry the next PSN, which is not used up: the next real
+  // packet has it too.
   void have_read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
                  std::span<const ConstBytes> to, TimePoint asked, TimePoint answered);
   void have_written(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
@@ -33,7 +35,7 @@ class CaptureTap {
  private:
   explicit CaptureTap(capture::RingMapping ring) : ring_(std::move(ring)), writer_(ring_.memory()) {}
 
-  // Packets of one message, joined as far as a record has room for them.
+  // The packets of one message. As many as fit share a record.
   struct Message {
     TimePoint time;
     const roce::Path& path;
@@ -42,7 +44,7 @@ class CaptureTap {
     uint8_t flags;
     roce::Operation only, first, middle, last;
   };
-  // One without payload.
+  // Writes a record of one packet without payload.
   void put(TimePoint time, const roce::Path& path, const roce::Headers& headers, roce::Qpn source,
            uint8_t flags);
   void put(Message& message, std::span<const ConstBytes> payload, uint32_t bytes, uint32_t mtu);

@@ -11,16 +11,18 @@
 
 namespace verbena::engine {
 
-// The memory of a channel, mapped in this process. Two processes have it: the one that made it lends the
+// The memory of a channel, mapped in this process. Two processes have it: the one that made it passes the
 // other the file (base/sealed_file.h).
 class ChannelMapping {
  public:
-  // New memory, formatted. The file is for the other process and may be closed afterwards. Errors: the
-  // kernel's, ENOMEM or EMFILE.
+  // Creates and formats the memory of a channel. The file is for the other process and may be closed after it
+  // was sent. Errors: ENOMEM, EMFILE, or others of the kernel.
   static Result<std::pair<ChannelMapping, UniqueFd>> make();
-  // The same without a mapping, which another process with the file could make long to remove.
+  // As make(), but leaves nothing mapped here: another process that has the file could make munmap(2) take
+  // long.
   static Result<UniqueFd> make_file();
-  // What another process has made. EPROTO: it is no channel, or of another layout.
+  // Maps the memory that another process has made. Errors: EPROTO: the file is no channel or has another
+  // layout; the kernel's.
   static Result<ChannelMapping> map(int file);
 
   ChannelMapping(ChannelMapping&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
@@ -39,14 +41,14 @@ class ChannelMapping {
   shm::ChannelMemory* memory_;
 };
 
-// Half of a channel to a process of another user (shm::ChannelHalf): `Half` is const if the other process has
-// made it, and only it writes there.
+// One half of a channel to a process of another user (shm::ChannelHalf). The process that makes a half is the
+// only one that writes to it. `Half` is const if the other process has made it.
 //
 // The maker seals the file before anybody else has it. A seal that is added later would wait for the file's
 // lock, which another process with the file can hold for as long as it likes.
 //
-// One page is pinned for as long as the mapping lives, so that no other process can have the kernel gather
-// the pages into a large one (pin_first_page()).
+// One page stays pinned as long as the mapping lives. So no other process can make the kernel merge the pages
+// into a large one (pin_first_page()).
 template <class Half>
 class HalfMapping {
  public:
@@ -60,7 +62,7 @@ class HalfMapping {
   }
   ~HalfMapping();
 
-  // Pins the first page of its file, which takes a descriptor. Errors: those of pin_first_page().
+  // Pins the first page of the half's file, which takes one descriptor. Errors: those of pin_first_page().
   Result<void> pin(int file);
 
   auto& lane() const { return half_->lane; }
@@ -72,21 +74,21 @@ class HalfMapping {
 using OwnHalf = HalfMapping<shm::ChannelHalf>;
 using TheirHalf = HalfMapping<const shm::ChannelHalf>;
 
-// New memory, formatted and sealed. The file is for the other process and may be closed afterwards. Errors:
-// EOPNOTSUPP before Linux 5.1, which cannot forbid holes; those of HalfMapping::pin(); others of the kernel,
-// ENOMEM or EMFILE.
+// Creates a half, formatted and sealed. The file is for the other process and may be closed after it was
+// sent. Errors: EOPNOTSUPP before Linux 5.1, where files cannot be sealed against holes; those of
+// HalfMapping::pin(); ENOMEM, EMFILE or others of the kernel.
 Result<std::pair<OwnHalf, UniqueFd>> make_half();
-// Maps the half of another process, and locks what is used of it in memory (mlock(2)): its maker could have a
-// page swapped out that its control group does not let in again, and an access would never return. The
-// mapping is not inherited by a child. EPROTO: it is no half of a channel, has another layout, or processes
-// other than its maker can change it. Errors of mlock(2), ENOMEM, EPERM or EAGAIN, and of
-// HalfMapping::pin(). Waits for locks that the other process can hold.
+// Maps the half of another process, and locks the part that is used in memory (mlock(2)). Otherwise its maker
+// could have a page swapped out, and its memory limit (cgroup) could keep the page out: an access would never
+// return. A child does not inherit the mapping. Waits for locks that the other process can hold. Errors:
+// EPROTO: it is no half of a channel, has another layout, or processes other than its maker can change it;
+// ENOMEM, EPERM or EAGAIN of mlock(2); those of HalfMapping::pin().
 Result<TheirHalf> map_half(int file);
 bool is_sealed_half(int file);
 
 // Allocates pages of a channel that this process writes, so that a shortage of memory raises no SIGBUS later.
-// `begin` and `bytes` are rounded to whole pages. False: there is no memory. Before Linux 5.14 the whole
-// channel is allocated when it is made, and this does nothing.
+// `begin` and `bytes` are rounded to whole pages. Returns false if there is no memory. Before Linux 5.14 the
+// whole channel is allocated when it is made; then this does nothing and returns true.
 bool allocate_pages(std::byte* begin, size_t bytes);
 
 }  // namespace verbena::engine

@@ -15,8 +15,9 @@ namespace verbena::shm {
 
 // The reading end of a lane. One thread at a time.
 //
-// The caller reads with next() until nothing is there, gives what it has read back with take_back() (earlier,
-// when is_much_read() says so), and before it sleeps calls sleep(), which looks once more.
+// The caller reads with next() until there is no entry, and gives the entries back with take_back(); before
+// that too, if is_much_read(). Before it goes to sleep it calls sleep(), which checks for entries once more.
+// "To ring" means to wake the other process (LocalLine::ring()); the caller does that.
 //
 // The writer is untrusted and may write at any time: an entry is copied, then checked, then used.
 template <class Format>
@@ -30,10 +31,10 @@ class BasicLaneReader {
     ConstBytes payload;  // a private copy up to kMaxCopied; a longer one may change while it is read
   };
 
-  // `first`: as given to format().
+  // `first`: the index at which counting begins, as given to format().
   explicit BasicLaneReader(Lane& lane, uint32_t first = 0) : BasicLaneReader(lane, lane, first) {}
-  // `own`: the lane with the words that the reader writes (ChannelHalf). `lane` is only read, and its ring
-  // stays narrow.
+  // For a channel of two halves (ChannelHalf). `lane` is the other process's and is only read. `own` is ours
+  // and holds the words that the reader writes. The ring stays narrow.
   BasicLaneReader(const Lane& lane, Lane& own, uint32_t first = 0)
       : lane_(&lane),
         own_(&own),
@@ -45,13 +46,13 @@ class BasicLaneReader {
   // The lane with the words that the reader writes.
   Lane& lane() { return *own_; }
 
-  // Whether next() would find something.
+  // Returns whether there is an entry to read, or a broken lane.
   bool is_something_there() const {
     return lane_->entries[next_ % Format::kEntries].sequence.load(std::memory_order_acquire) == next_ + 1;
   }
 
-  // The next entry; it is valid until the next call of next() or take_back(). False: nothing is there, or the
-  // lane is broken.
+  // Reads the next entry, which stays valid until the next call of next() or take_back(). Returns false if
+  // there is none, or the lane is broken.
   bool next(Read& read) {
     if (entry().sequence.load(std::memory_order_acquire) != next_ + 1 || broken_) return false;
     std::memcpy(&content_, &entry().content, sizeof content_);
@@ -70,7 +71,8 @@ class BasicLaneReader {
     return true;
   }
 
-  // Gives back to the writer what was read. True: the writer waits and is to be rung, by the caller, now.
+  // Gives back to the writer all entries that were read. Returns true if the writer waits for room: the
+  // caller must ring it now.
   bool take_back() {
     if (given_back_ == next_) return false;
     given_back_ = next_;
@@ -83,25 +85,26 @@ class BasicLaneReader {
     return std::exchange(answered_, asks) != asks;
   }
 
-  // How many entries have been read so far, free-running; and what the writer has said in the last one of
-  // those that it has taken itself, of the other lane. (LaneWriter has the rest.)
-  // REQUIRES for the first, if it is told: what was read is not used any more
+  // read_so_far() counts the entries that were read from this lane. taken_by_writer() is the writer's own
+  // count: entries of the opposite lane that it has read, as its latest entry here says. Both are
+  // free-running. LaneWriter uses them (say_taken(), hear_taken()). REQUIRES: before read_so_far() is sent to
+  // the writer, nothing that was read is used any more
   uint32_t read_so_far() const { return next_; }
   uint32_t taken_by_writer() const { return content_.taken; }
 
-  // Whether take_back() has something to give back.
+  // Returns whether take_back() has entries to give back.
   bool is_anything_read() const { return given_back_ != next_; }
 
-  // Whether enough has been read to give it back now, before the rest has been read: so that a writer who
-  // goes on writing does not find the lane full.
+  // Returns whether a quarter of the entries or of the narrow ring has been read and not given back. Giving
+  // it back at once lets the writer go on before the lane is full.
   bool is_much_read() const {
     return next_ - given_back_ >= Format::kEntries / 4 ||
            payload_next_ - payload_given_back_ >= ring_bytes<Format>(RingWidth::kNarrow) / 4;
   }
 
-  // Asks to be rung from now on when something is put. False: something is there already, and nobody will
-  // ring. (True when the lane is broken: nothing will come.)
-  // REQUIRES: take_back() after the last next()
+  // Asks the writer to ring when it puts an entry. Returns false if there already is an entry; then the
+  // writer need not ring. Returns true if the lane is broken, as no entry will come. REQUIRES: take_back()
+  // was called after the last next()
   bool sleep() {
     if (broken_) return true;
     asleep_ = true;
@@ -112,14 +115,14 @@ class BasicLaneReader {
     return false;
   }
 
-  // Need not be rung any more. (The writer may just be about to ring.)
+  // Takes the request to ring back. The writer may still ring once.
   void wake() {
     if (!asleep_) return;
     asleep_ = false;
     own_->reader_sleeps.store(0, std::memory_order_relaxed);
   }
 
-  // The writer wrote what cannot be. Nothing more is read.
+  // Returns whether the writer has written an invalid entry. Then no more is read.
   bool is_broken() const { return broken_; }
 
  private:
@@ -131,7 +134,7 @@ class BasicLaneReader {
 
   const BasicEntry<Format>& entry() const { return lane_->entries[next_ % Format::kEntries]; }
 
-  // That of the entry in content_.
+  // Returns the payload of the entry in content_, and advances payload_next_.
   ConstBytes payload() {
     const uint32_t bytes = content_.payload_bytes;
     if (fits_in_line(content_.head_bytes, bytes)) return {content_.body + content_.head_bytes, bytes};
@@ -147,14 +150,14 @@ class BasicLaneReader {
   }
 
   const Lane* lane_;
-  Lane* own_;                    // where our words are; lane_ if it can be written
+  Lane* own_;                    // the lane with the words that we write; lane_ if there is only one
   uint32_t next_;                // the index of the next entry
   uint32_t given_back_;          // `consumed`, as we wrote it
   uint32_t payload_next_;        // free-running positions in the payload ring: the next payload,
   uint32_t payload_given_back_;  // and until where we gave it back
   uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);
   bool asleep_ = false;    // reader_sleeps may be set
-  uint32_t asks_ = 1;      // its last value; odd, so never 0
+  uint32_t asks_ = 1;      // the last value of reader_sleeps; odd, so never 0
   uint32_t answered_ = 0;  // the value of writer_waits for which the writer was rung last
   bool broken_ = false;
   alignas(kCacheLine) EntryContent content_{};

@@ -20,8 +20,8 @@ enum class Put : uint8_t {
   kFault,  // the payload's memory is gone; nothing has been put
 };
 
-// What a writer wants before it goes on: room for so much payload in one entry, and so many entries free
-// behind it.
+// The room that a writer needs before it goes on: one entry with this many bytes of payload, and `spare` more
+// free entries behind it.
 struct Room {
   uint32_t payload_bytes = 0;
   uint32_t spare = 0;
@@ -29,16 +29,18 @@ struct Room {
 
 // The writing end of a lane. One thread at a time.
 //
-// put() makes an entry visible at once. After some of them the caller asks must_ring(), and rings the reader
-// if so: before it does anything that may take long, and before wait_for_room(). When put() finds the lane
-// full, wait_for_room() asks the reader to ring.
+// put() makes an entry visible at once. After some entries the caller asks must_ring(), and rings the reader
+// if it returns true. "To ring" means to wake the other process (LocalLine::ring()). The caller does so
+// before anything that may take long, and before wait_for_room(). When put() finds the lane full,
+// wait_for_room() asks the reader to ring.
 //
-// It uses the narrow beginning of the payload ring, until use_ring() says otherwise.
+// The writer uses only the narrow beginning of the payload ring, until use_ring() changes that.
 //
-// What the two ends of a channel have taken of each other's entries travels with these: say_taken(),
-// hear_taken(). So who has an answer knows that there is room without a look at the reader's counter.
+// Each end also tells the other how many entries it has read from the opposite lane: the count travels in its
+// own entries (say_taken(), hear_taken()). So a process that has got an answer knows that there is room,
+// without reading the peer's counter.
 //
-// The reader is untrusted: what is known of it are its counter and what it tells. A counter that cannot be
+// The reader is untrusted. Only its counter and the counts in its entries are used. An impossible counter
 // breaks the lane.
 template <class Format>
 class BasicLaneWriter {
@@ -46,9 +48,10 @@ class BasicLaneWriter {
   using Put = shm::Put;
   using Lane = BasicLane<Format>;
 
-  // `first`: as given to format().
+  // `first`: the index at which counting begins, as given to format().
   explicit BasicLaneWriter(Lane& lane, uint32_t first = 0) : BasicLaneWriter(lane, lane, first) {}
-  // `reader`: the lane with the words that the reader writes (ChannelHalf). Memory that is only read.
+  // For a channel of two halves (ChannelHalf): `reader` is the half with the words that the reader writes. It
+  // is only read here.
   BasicLaneWriter(Lane& lane, const Lane& reader, uint32_t first = 0)
       : lane_(&lane),
         reader_(&reader),
@@ -58,8 +61,8 @@ class BasicLaneWriter {
         payload_next_(first_payload_position(first)),
         payload_freed_(payload_next_) {}
 
-  // `payload` is user memory, and may fault.
-  // REQUIRES: head.size() <= kMaxHead, payload_bytes <= kMaxPayload, and is what the pieces have together
+  // Puts an entry with a head and a payload. `payload` is user memory and may fault (Put::kFault). REQUIRES:
+  // head.size() <= kMaxHead; payload_bytes <= kMaxPayload; the pieces have payload_bytes together
   Put put(EntryKind kind, ConstBytes head, std::span<const ConstBytes> payload = {},
           uint32_t payload_bytes = 0) {
     return put_with(
@@ -70,8 +73,8 @@ class BasicLaneWriter {
         payload, payload_bytes);
   }
 
-  // The same with a head that write(std::byte*) puts there, of exactly this length. The lane counts as full
-  // when no more than kSpare entries are free: what must not wait for others to be read finds room in those.
+  // As put(), but write(std::byte*) writes the head, of exactly head_bytes. The lane counts as full when at
+  // most kSpare entries are free: these are kept for entries that must not wait until others are read.
   template <uint32_t kSpare = 0, class WriteHead>
   Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
                uint32_t payload_bytes) {
@@ -117,7 +120,8 @@ class BasicLaneWriter {
     return Put::kDone;
   }
 
-  // Whether an entry with this much payload, and any head, finds room now.
+  // Returns whether an entry with this much payload, and any head, finds room now. False if the lane is
+  // broken.
   bool has_room(Room room) const {
     const uint32_t end = end_of(room);
     if (fits(end, room.spare)) return true;
@@ -125,19 +129,20 @@ class BasicLaneWriter {
     return !broken_ && is_possible(consumed) && fits(end, room.spare, consumed, payload_freed_at(consumed));
   }
 
-  // What the reader of this lane says in an entry of the other one that it has taken. What is older than what
-  // is known counts for nothing, nor does what cannot be.
+  // Notes how many entries of this lane its reader has read, as an entry of the opposite lane says. Ignores
+  // counts that are older than the known one, and impossible ones.
   void hear_taken(uint32_t taken) {
     if (!broken_ && is_possible(taken)) note_consumed(taken);
   }
-  // So many entries of the other lane have been taken by its reader, who is on this side: told from now on.
+  // Sets the count that later entries carry: how many entries of the opposite lane this process has read.
   void say_taken(uint32_t taken) { taken_ = taken; }
 
-  // Whether the reader sleeps and is to be rung, by the caller, now. At most once for each time that it goes
-  // to sleep.
+  // Returns whether the reader sleeps and the caller must ring it now. Returns true at most once for each
+  // time that it goes to sleep.
   //
-  // The reader says that it sleeps and then looks for an entry; we have put the entry and then look whether
-  // it sleeps. With a full fence between the two on either side, one sees the other.
+  // The reader first says that it sleeps, then looks for an entry. We first put the entry, then look whether
+  // the reader sleeps. A full fence lies between the two steps on either side, so at least one side sees the
+  // other.
   bool must_ring() {
     if (looked_at_ == next_) return false;  // it looked itself, after what was put until then
     looked_at_ = next_;
@@ -148,8 +153,9 @@ class BasicLaneWriter {
     return std::exchange(answered_, asks) != asks;
   }
 
-  // Asks the reader to ring when it has given something back. False: there is that room already. (True
-  // forever when the lane is broken.) What is put meanwhile, in less room, changes nothing about it.
+  // Asks the reader to ring when it has given back so much that there is this room. Returns false if there
+  // already is. Always returns true if the lane is broken. Smaller entries that are put meanwhile do not
+  // cancel the request.
   bool wait_for_room(Room room) {
     if (broken_) return true;
     waits_ = true;
@@ -160,41 +166,47 @@ class BasicLaneWriter {
     return !find_room(end_of(room), room.spare);
   }
 
-  // So much of the payload ring is to be used, as soon as nothing lies in it: until then nothing more does.
+  // Sets how much of the payload ring to use. The change happens when the ring is empty; until then no more
+  // payload is put into it.
   void use_ring(RingWidth width) { wanted_width_ = width; }
   RingWidth wanted_width() const { return wanted_width_; }
   bool is_wide() const { return wanted_width_ != RingWidth::kNarrow; }
-  // Only the beginning is to be used from now on. False: something lies in the ring, or no entry is free.
+  // Goes back to the beginning of the payload ring now. Returns false if the ring is not empty or no entry is
+  // free.
   bool narrow() {
     if (!find_room(payload_next_, 0) || payload_freed_ != payload_next_) return false;
     wanted_width_ = RingWidth::kNarrow;
     if (width_ != wanted_width_) put_mark();
     return true;
   }
-  // Whether the reader fetches what is lent.
+  // Returns whether the reader can fetch payloads from the writer's memory (rendezvous,
+  // EntryKind::kLentPacket).
   bool may_lend() const { return reader_->takes_lent.load(std::memory_order_relaxed) == 1; }
-  // What a narrow lane leaves alone.
+  // Returns the part of the payload ring that a narrow lane does not use.
   std::span<std::byte> beyond_narrow_ring() const {
     return std::span(lane_->payload).subspan(ring_bytes<Format>(RingWidth::kNarrow));
   }
-  // How often a payload found no room. Free-running.
+  // Counts how often a payload found no room. Free-running.
   uint32_t times_full() const { return times_full_; }
-  // How much has lain in the payload ring so far. Free-running.
+  // Counts the bytes that have gone through the payload ring, with padding. Free-running.
   uint32_t payload_position() const { return payload_bytes_; }
 
-  // How many entries have been put so far, free-running; and whether the reader has given back as many. One
-  // that was read is given back when the reader finds no more, or soon.
+  // put_so_far() counts the entries that were put, free-running. is_given_back() returns whether the reader
+  // has given back that many; also true if the lane is broken. The reader gives an entry back soon after it
+  // was read, at the latest when it finds no more.
   uint32_t put_so_far() const { return next_; }
   bool is_given_back(uint32_t so_far) const {
     const uint32_t consumed = latest_consumed(std::memory_order_acquire);
     return broken_ || !is_possible(consumed) || static_cast<int32_t>(consumed - so_far) >= 0;
   }
 
-  // The reader claims to have taken what was never put. Nothing more can be put.
+  // Returns whether the reader has claimed to have read entries that were never put. Then nothing more can be
+  // put.
   bool is_broken() const { return broken_; }
 
  private:
-  // What goes into the line fits always. Nothing else does before the ring is empty, if it is to be another.
+  // Returns whether a payload that ends at `end` fits into the ring. A payload in the entry itself always
+  // fits. While a change of the ring's size waits, other payloads fit only into an empty ring.
   bool fits_ring(uint32_t end, uint32_t freed) const {
     if (end == payload_next_) [[likely]]
       return true;
@@ -207,13 +219,14 @@ class BasicLaneWriter {
   }
   bool fits(uint32_t end, uint32_t spare) const { return fits(end, spare, consumed_, payload_freed_); }
 
-  // Where the payload of the next entry would end in the ring.
+  // Returns where the payload of the next entry would end in the ring.
   uint32_t end_of(Room room) const { return next_place(room.payload_bytes).end; }
   PayloadPlace next_place(uint32_t payload_bytes) const {
     return place_payload(payload_next_, payload_bytes, ring_bytes_);
   }
 
-  // From the next entry on the payload ring is as is wanted. REQUIRES: nothing lies in it, an entry is free
+  // Puts an entry that announces the wanted size of the ring, which is used from then on. REQUIRES: the ring
+  // is empty, an entry is free
   void put_mark() {
     auto& entry = lane_->entries[next_ % Format::kEntries];
     entry.content.payload_bytes = 0;
@@ -228,29 +241,29 @@ class BasicLaneWriter {
     ring_bytes_ = ring_bytes<Format>(width_);
   }
 
-  // Whether the next payload is to lie at the ring's start: nothing is in the ring, and little has been since
-  // it began. So messages that wait for each other use the same lines again, which are in their processors'
-  // first caches. Those that follow each other would wait for lines that the reader has only just left.
+  // Returns whether to put the next payload at the ring's start: the ring is empty, and little of it has been
+  // used since its beginning. So messages that wait for each other reuse the same cache lines, which are in
+  // their processors' first caches. In a stream, reused lines would have to come from the reader's cache.
   bool begins_again() const {
     const uint32_t used = payload_next_ & (ring_bytes_ - 1);
     return payload_freed_ == payload_next_ && used - 1 < Format::kMaxUsedAgain;
   }
   uint32_t start() const { return next_start(payload_next_, ring_bytes_); }
-  // REQUIRES: begins_again(), of which it is the start()
+  // REQUIRES: begins_again(); `start` is start()
   void begin_again(uint32_t start) {
     // Those that are still to be taken have nothing in the ring, but say until where it is free.
     for (uint32_t index = consumed_; index != next_; ++index) payload_ends_[index % Format::kEntries] = start;
     payload_freed_ = start;
   }
 
-  // The reader's counter, which may be behind what it has told otherwise.
+  // Returns the reader's counter, or the count from its entries (hear_taken()) if that is newer.
   uint32_t latest_consumed(std::memory_order order) const {
     const uint32_t consumed = reader_->consumed.load(order);
     return consumed_ - consumed <= Format::kEntries ? consumed_ : consumed;
   }
   bool is_possible(uint32_t consumed) const { return consumed - consumed_ <= next_ - consumed_; }
 
-  // Until where the payload ring is free when this many entries have been consumed.
+  // Returns up to which position the payload ring is free when this many entries have been consumed.
   uint32_t payload_freed_at(uint32_t consumed) const {
     return consumed == consumed_ ? payload_freed_ : payload_ends_[(consumed - 1) % Format::kEntries];
   }
@@ -261,7 +274,8 @@ class BasicLaneWriter {
     consumed_ = consumed;
   }
 
-  // Looks how far the reader is. True: there is room for an entry whose payload ends at `end`.
+  // Reads the reader's counter. Returns whether there is room for an entry whose payload ends at `end`. An
+  // impossible counter breaks the lane.
   bool find_room(uint32_t end, uint32_t spare) {
     if (broken_) return false;
     const uint32_t consumed = latest_consumed(std::memory_order_seq_cst);
@@ -278,8 +292,8 @@ class BasicLaneWriter {
     return fits(end, spare);
   }
 
-  // Where the next payload goes, if it is as long as this one, the lines are still the reader's: they are
-  // fetched while nobody waits for them. Not while the reader may have to read them.
+  // Prefetches the lines for the next payload, if it is as long as this one: the reader's cache still has
+  // them. Does nothing while the reader may still have to read them.
   void fetch_next_place(uint32_t payload_bytes) {
     const PayloadPlace place = next_place(payload_bytes);
     if (!fits_ring(place.end, payload_freed_)) return;
@@ -290,24 +304,25 @@ class BasicLaneWriter {
   }
 
   Lane* lane_;
-  const Lane* reader_;          // where the reader's words are; lane_ if it can be written
+  const Lane* reader_;          // the lane with the reader's words; lane_ if there is only one
   uint32_t next_;               // the index of the next entry
   uint32_t looked_at_;          // next_ when must_ring() looked
-  uint32_t consumed_;           // the reader's counter, as last seen or told
+  uint32_t consumed_;           // the reader's counter, as last read or heard by hear_taken()
   uint32_t payload_next_;       // free-running positions in the payload ring: the next payload,
   uint32_t payload_freed_;      // and until where the reader has given it back
-  uint32_t payload_bytes_ = 0;  // that have lain in the ring
-  uint32_t taken_ = 0;          // of the other lane
+  uint32_t payload_bytes_ = 0;  // bytes, as payload_position()
+  uint32_t taken_ = 0;          // entries of the opposite lane, as say_taken() said
   RingWidth width_ = RingWidth::kNarrow;
-  RingWidth wanted_width_ = RingWidth::kNarrow;  // when it is empty
+  RingWidth wanted_width_ = RingWidth::kNarrow;  // width_ becomes this once the ring is empty
   uint32_t ring_bytes_ = ring_bytes<Format>(RingWidth::kNarrow);
   uint32_t times_full_ = 0;
   Room waits_for_;
   bool waits_ = false;     // writer_waits may be set
-  uint32_t asks_ = 1;      // its last value; odd, so never 0
+  uint32_t asks_ = 1;      // the last value of writer_waits; odd, so never 0
   uint32_t answered_ = 0;  // the value of reader_sleeps for which the reader was rung last
   bool broken_ = false;
-  // Where the payload of each entry ends, or that of the one before if it has none in the ring.
+  // The position where each entry's payload ends in the ring. An entry without one there has that of the
+  // entry before.
   std::array<uint32_t, Format::kEntries> payload_ends_{};
 };
 

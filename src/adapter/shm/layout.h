@@ -13,37 +13,42 @@
 
 namespace verbena::shm {
 
-// How a channel lies in the memory that two processes share: a lane for each direction. A lane is a ring of
-// entries, one cache line each, and a ring of bytes for payloads that do not fit into the line.
+// The layout of a channel in the memory that two processes share: a lane for each direction. A lane is a ring
+// of entries, one cache line each, and a payload ring: bytes for payloads that do not fit into an entry.
 //
-// Nothing in it says where something else lies: writer and reader compute every place by the same rule from
-// counters of their own. So neither can lead the other out of the lane.
+// No position is stored in the memory. Writer and reader compute every place by the same rule from their own
+// counters. So neither can lead the other outside the lane.
 inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
-inline constexpr uint32_t kLayoutVersion = 7;           // a change of anything below is another version
+// Any change of this layout needs another version.
+inline constexpr uint32_t kLayoutVersion = 7;
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
-// How much of the payload ring is used: its beginning, until a lane is to carry much. Between processors that
-// are far from each other a ring of 224 KiB and more carries 15 GB/s, where one of 64 to 160 KiB carries 9 to
-// 10. Between those that have a cache in common behind their own, one that is as large as their own carries
-// 17, where one of 256 KiB carries 9: what is read comes out of the common one.
+// How much of the payload ring is used: only its beginning, until the lane has to carry much. Measured
+// between distant processors: rings of 224 KiB and more carry 15 GB/s, rings of 64 to 160 KiB only 9 to 10
+// GB/s. Measured between processors with a common outer cache: a ring as large as their own cache carries 17
+// GB/s, one of 256 KiB only 9 GB/s, as it is read from the common cache.
 enum class RingWidth : uint8_t { kNarrow, kWide, kWidest };
 inline constexpr size_t kRingWidths = 3;
 using RingSizes = std::array<uint32_t, kRingWidths>;  // in bytes, each a power of two
 inline constexpr RingSizes kRingBytes{64 * 1024, 256 * 1024, 1024 * 1024};
-inline constexpr uint32_t kMaxPayload = 16 * 1024;  // of one entry
-inline constexpr uint32_t kMaxHead = 52;            // an entry's line less what describes it
-inline constexpr uint32_t kMaxCopied = 256;         // longer payloads are read where they lie
-// What a pair of processes may cost while its rings are narrow.
+inline constexpr uint32_t kMaxPayload = 16 * 1024;  // in bytes, of one entry
+inline constexpr uint32_t kMaxHead = 52;  // in bytes: the part of an entry that EntryContent::body has
+// In bytes. LaneReader does not copy a longer payload: it is read in the ring.
+inline constexpr uint32_t kMaxCopied = 256;
+// The limit of a channel's memory, in bytes, while its rings are narrow.
 inline constexpr uint32_t kMaxChannelBytes = 256 * 1024;
-// Shorter payloads do not begin the ring again (EntryContent::from_start), nor does any when more has been
-// used.
+// Limits for a payload that begins the ring again (EntryContent::from_start), in bytes. It has at least
+// kLeastAtStart, and at most kMaxUsedAgain of the ring have been used.
 inline constexpr uint32_t kLeastAtStart = 1024;
 inline constexpr uint32_t kMaxUsedAgain = 8 * 1024;
-inline constexpr uint32_t kPayloadUnit = 64;  // payloads begin at multiples of it in their ring
+// In bytes. A payload begins at a multiple of this in its ring.
+inline constexpr uint32_t kPayloadUnit = 64;
 
-// kMessages: several small messages, a packet each on a network.
-// kLentPacket: one whose payload is still in the writer's memory; the entry's says where (LentPiece).
-// The others say how much of the payload ring the entries that follow use. None is in the ring then.
+// kPath: the path of the packets that follow (local_packets.h).
+// kMessages: several small messages, each of which would be a packet on a network.
+// kLentPacket: a packet whose payload is still in the writer's memory (rendezvous). The entry's own payload
+// is a list of LentPiece that says where.
+// The last three announce how much of the payload ring the following entries use. The ring is empty then.
 enum class EntryKind : uint8_t {
   kPacket = 1,
   kPath = 2,
@@ -69,23 +74,24 @@ constexpr RingWidth width_of(EntryKind mark) {
 }
 static_assert(mark_of(RingWidth::kWidest) == EntryKind::kWidestRing);
 
-// A piece of a payload that is lent, in the writer's own addresses.
+// A piece of a payload for rendezvous: an address in the writer's process.
 struct LentPiece {
   uint64_t address;
   uint64_t bytes;
 };
 static_assert(sizeof(LentPiece) == 16);
 
-// What an entry says. The head lies at the beginning of the body; the payload behind it where both fit, else
-// in the payload ring.
+// The content of an entry. The head lies at the beginning of the body. The payload lies behind it if both
+// fit, else in the payload ring.
 struct EntryContent {
   uint16_t payload_bytes : 15;
-  // 1: the payload lies at the ring's start, whatever is left of the ring. Nothing else lies in it.
+  // 1: the payload lies at the ring's start, although the ring has more room at its end. The ring holds
+  // nothing else.
   uint16_t from_start : 1;
   uint8_t head_bytes;
-  EntryKind kind;  // as the other process wrote it: anything
-  // How many entries the writer has taken out of the other lane of its channel: what that lane's `consumed`
-  // is going to be, or a later one. Free-running.
+  EntryKind kind;  // untrusted: any value may stand here
+  // How many entries the writer has read from the opposite lane of its channel. Free-running. That lane's
+  // `consumed` will reach this value later.
   uint32_t taken;
   std::byte body[kMaxHead];
 };
@@ -97,8 +103,8 @@ constexpr bool fits_in_line(size_t head_bytes, size_t payload_bytes) {
   return head_bytes + payload_bytes <= kMaxHead;
 }
 
-// What a lane is made of. Tests make lanes that are smaller, and of words that let a scheduler step in
-// between any two accesses; the writer and the reader are templates for that reason alone.
+// The sizes and word types of a lane. Writer and reader are templates only for tests, which use smaller
+// lanes, and words that let a scheduler step in between any two accesses.
 struct LaneFormat {
   using Word = std::atomic<uint32_t>;
   static constexpr uint32_t kEntries = shm::kEntries;
@@ -108,7 +114,7 @@ struct LaneFormat {
   static constexpr uint32_t kLeastAtStart = shm::kLeastAtStart;
   static constexpr uint32_t kMaxUsedAgain = shm::kMaxUsedAgain;
 
-  // No load after it happens before a store ahead of it.
+  // A full memory fence: no later load happens before an earlier store.
   static void full_fence() {
 #ifdef __SANITIZE_THREAD__  // which knows no fences: a read-modify-write does the same to the processor
     std::atomic<uint32_t> own{0};
@@ -121,7 +127,7 @@ struct LaneFormat {
 
 template <class Format>
 struct BasicEntry {
-  // index + 1, when the entry with this free-running index is complete. Written last, with release.
+  // index + 1 once the entry with this free-running index is complete. Written last, with release.
   typename Format::Word sequence;
   EntryContent content;
 };
@@ -143,39 +149,43 @@ struct BasicLane {
   static_assert(Format::kMaxPayload % kPayloadUnit == 0 &&
                 Format::kMaxPayload <= Format::kRingBytes.front() / 4);
 
-  // The reader's: how many entries it has given back. Free-running.
+  // Written by the reader: how many entries it has given back. Free-running.
   alignas(kCacheLine) typename Format::Word consumed;
-  // 1 while the reader wants to be rung. Set by the reader, taken back by the writer who rings. In a
-  // ChannelHalf, which that writer cannot change, it is another odd number each time, and the writer
-  // remembers for which it has rung.
+  // Written by the reader: 1 while it wants to be rung (woken, LocalLine::ring()), else 0. The writer that
+  // rings sets it back to 0. In a ChannelHalf the writer cannot change it. There it is a different odd number
+  // each time, and the writer remembers for which number it has rung.
   alignas(kCacheLine) typename Format::Word reader_sleeps;
-  // 1 when the reader looks at `in_access` no more. Set by the reader, for good.
+  // Written by the reader: 1 from the time when it no longer heeds `in_access`, for good. Then the writer may
+  // not access its memory.
   typename Format::Word refuses_access;
-  // 1 while the reader can fetch what is lent. Set by the reader.
+  // Written by the reader: 1 while it can fetch payloads from the writer's memory (rendezvous), else 0.
   typename Format::Word takes_lent;
-  // The same while the writer wants to be rung; set by the writer.
+  // Written by the writer: as reader_sleeps, while the writer waits for room and wants to be rung.
   alignas(kCacheLine) typename Format::Word writer_waits;
-  // Odd while the writer is at the reader's memory by itself (board.h). Counted up by the writer.
+  // Written by the writer: a counter that is odd while the writer accesses the reader's memory directly
+  // (visit.h).
   alignas(kCacheLine) typename Format::Word in_access;
 
-  // From an even line on: processors fetch lines in pairs.
+  // Aligned to two lines, as processors fetch lines in pairs.
   alignas(2 * kCacheLine) BasicEntry<Format> entries[Format::kEntries];
   std::byte payload[Format::kRingBytes.back()];
 };
 
-// Where a payload lies, as free-running byte positions: contiguous, so one that would cross the end of the
-// ring begins at the ring's start.
+// The place of a payload, as free-running byte positions. It is contiguous: a payload that would cross the
+// end of the ring begins at the ring's start.
 struct PayloadPlace {
   uint32_t begin;
   uint32_t end;
 };
 
-// The next position at which the ring begins, or this one. REQUIRES: as for place_payload()
+// Returns the next position that is the ring's start, or `position` if it is one. REQUIRES: as for
+// place_payload()
 constexpr uint32_t next_start(uint32_t position, uint32_t ring_bytes) {
   return (position + ring_bytes - 1) & ~(ring_bytes - 1);
 }
 
-// REQUIRES: ring_bytes is a power of two, as those of kRingBytes are
+// Returns the place of a payload that is put at `position` or later. REQUIRES: ring_bytes is a power of two,
+// as in kRingBytes
 constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes, uint32_t ring_bytes) {
   const uint32_t bytes = (payload_bytes + kPayloadUnit - 1) & ~(kPayloadUnit - 1);
   const uint32_t left = ring_bytes - (position & (ring_bytes - 1));
@@ -183,8 +193,8 @@ constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes, 
   return {begin, begin + bytes};
 }
 
-// Where the payload ring begins to be used if the entries are counted from `first`; 0 except in tests of the
-// counters' overflow.
+// Returns the first position in the payload ring if entries are counted from `first`. It is 0 except in tests
+// of counter overflow.
 constexpr uint32_t first_payload_position(uint32_t first) {
   return first & ~(kPayloadUnit - 1);
 }
@@ -195,18 +205,18 @@ using Lane = BasicLane<LaneFormat>;
 struct ChannelMemory {
   std::atomic<uint32_t> magic;
   std::atomic<uint32_t> version;
-  std::atomic<uint32_t> bytes;  // of all
+  std::atomic<uint32_t> bytes;  // sizeof(ChannelMemory)
   Lane lanes[2];                // [0] from the channel's maker to the other, [1] back
 };
 
-// Half of a channel between processes of different users: each has one, and writes nothing else. Only the
-// owner's mapping can write it, and nobody can punch holes into it (F_SEAL_FUTURE_WRITE). The owner is the
-// writer of its lane. The words of a reader in it (consumed, reader_sleeps, refuses_access, takes_lent) are
-// the owner's, too: it reads the lane of the other half.
+// Half of a channel between processes of different users. Each process has one half and writes only to that.
+// Only the owner's mapping is writable, and nobody can punch holes into the file (F_SEAL_FUTURE_WRITE). The
+// owner is the writer of the half's lane, and the reader of the lane in the other half. A reader's words
+// (consumed, reader_sleeps, refuses_access, takes_lent) lie in its own half.
 struct ChannelHalf {
   std::atomic<uint32_t> magic;
   std::atomic<uint32_t> version;
-  std::atomic<uint32_t> bytes;  // of all
+  std::atomic<uint32_t> bytes;  // sizeof(ChannelHalf)
   Lane lane;
 };
 
@@ -225,17 +235,17 @@ static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_dest
 static_assert(offsetof(ChannelHalf, lane) == 128 && sizeof(ChannelHalf) == 128 + sizeof(Lane));
 static_assert(std::is_standard_layout_v<ChannelHalf> && std::is_trivially_destructible_v<ChannelHalf>);
 
-// Makes memory that is all zero, as that of a new file is, a channel. It touches one page of it, so that a
-// channel that is not used yet takes no more. `first`: where the entries' counters begin (tests).
+// Makes a channel of memory that is all zero, as that of a new file is. With `first` == 0 it touches one page
+// only, so an unused channel costs little. `first`: the index at which entries are counted from (tests).
 void format(ChannelMemory& memory, uint32_t first = 0);
 void format(ChannelHalf& half);
 
-// Whether it says that it is a channel of this layout, or half of one. REQUIRES: there are so many bytes, and
-// the other process cannot take them away
+// Returns whether the memory begins with the header of a channel of this layout, or of half of one. REQUIRES:
+// the memory has the type's size, and the other process cannot shorten the file
 bool is_formatted(const ChannelMemory& memory);
 bool is_formatted(const ChannelHalf& half);
 
-// The same for one lane.
+// Makes one lane count its entries from `first`. REQUIRES: the lane is all zero
 template <class Format>
 void format_lane(BasicLane<Format>& lane, uint32_t first) {
   if (first == 0) return;

@@ -13,19 +13,20 @@
 
 namespace verbena::engine {
 
-// The payload of the packet at hand in a lane, which lies in the writer's memory (EntryKind::kLentPacket).
-// For the shard's lock holder.
+// The payload of the packet that a PacketReader is at, if the payload still lies in the writer's memory
+// (rendezvous, EntryKind::kLentPacket). For the shard's lock holder.
 class LentMemory final : public transport::LentPayload {
  public:
-  // What is lent lies in this memory from now on, and the writer of the lane is told that it may lend; null:
-  // it may not.
+  // Sets the memory from which payloads are fetched, and tells the lane's writer whether it may send such
+  // packets. Null: payloads cannot be fetched, and it may not.
   void set_memory(shm::Lane& lane, PeerMemory* memory) {
     lane_ = &lane;
     memory_ = memory;
     tell();
   }
 
-  // Where the entry says that it is. False: it says nothing that can be.
+  // Takes the entry's list of LentPiece, which says where the payload lies. Returns false if the list is
+  // malformed, empty or longer than kMaxLentBytes.
   bool take(ConstBytes list);
 
   uint32_t bytes() const override { return bytes_; }

@@ -21,13 +21,17 @@
 
 namespace verbena::engine {
 
-// A channel to another slot of this host: memory that both processes have, and a socket between them. By the
-// socket the memory is offered and accepted; then it shows that the other process is there. Two processes of
-// different users have a half each, which only its owner writes (shm::ChannelHalf). When the other hangs up,
-// what it has written is still taken. A process that sleeps is rung by its bell, which it gives to processes
-// of its own user, or else by a byte on the socket.
+// A channel to another slot of this host: memory that both processes have, and a socket between them. The
+// memory is offered and accepted by the socket. Later the socket shows whether the other process is still
+// there. ("The other" below always is that process.) Between different users each process has one half and
+// writes only to that (shm::ChannelHalf). When the other hangs up, packets that it has written are still
+// read.
 //
-// Nothing that comes by either is trusted. For the shard's lock holder; nothing blocks.
+// To ring is to wake a sleeping process. A process gives its wake-up descriptor (Bell) to processes of its
+// own user. All others ring it by a byte on the socket.
+//
+// Everything that comes by the memory or the socket is untrusted. For the shard's lock holder. Nothing
+// blocks.
 class LocalLine {
  public:
   enum class State : uint8_t {
@@ -37,16 +41,18 @@ class LocalLine {
     kLost,  // the other has hung up, refused, or does not keep to the rules
   };
 
-  // Makes the memory and offers it. Errors: ENOMEM, EMFILE, EPIPE when the other has hung up already.
+  // Makes the memory and offers it by the socket. Errors: ENOMEM, EMFILE and others of the kernel; EPIPE if
+  // the offer cannot be sent, as when the other has hung up.
   // `board`: the export table by which the other process reaches our memory directly. If it is null, that
   // process does not, and is treated like one of another user.
-  // `bell`: what the other is to ring; null: the socket. It outlives the line.
-  // `accounts`: count calls for a process of another user. Their pointers remain valid as long as the line.
+  // `bell`: the wake-up that the other rings to wake us; null: it uses the socket. It outlives the line.
+  // `accounts`: count the time of calls for a process of another user. Their pointers remain valid as long as
+  // the line.
   static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
                                                   const Bell* bell = nullptr, CallAccounts accounts = {});
-  // To ourselves: one lane, which is written and read here.
+  // Makes a line to this process itself: one lane, which is written and read here. Errors: the kernel's.
   static Result<std::unique_ptr<LocalLine>> loop(const Bell* bell = nullptr);
-  // The other will offer its own.
+  // Waits for the other to offer its memory. Arguments as for offer().
   static std::unique_ptr<LocalLine> await(ForeignSocket socket, OwnBoard* board = nullptr,
                                           const Bell* bell = nullptr, CallAccounts accounts = {});
   ~LocalLine();
@@ -56,64 +62,72 @@ class LocalLine {
   State state() const { return state_; }
   bool is_open() const { return state_ == State::kOpen; }
   int fd() const { return socket_.get(); }
-  // From now on this epoll set tells when read_socket() has something to do, its data a LocalLine*. It must
-  // outlive the line, or be forgotten by abandon(). False: that cannot be.
+  // Registers the socket in an epoll set, which then reports when to call read_socket(). The event's data is
+  // this LocalLine*. The set must outlive the line, unless abandon() is called. Returns false if it cannot be
+  // registered.
   bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
-  // Takes what has come by the socket: the offer, the answer, bells, the end; and of rings one. If such calls
-  // have taken too much time, the line leaves the epoll set until resume().
+  // Reads what has come by the socket: the offer, the answer, other messages, the end of the connection, and
+  // at most one ring. A malformed message makes the line kLost. If such calls have taken too much time, the
+  // line leaves the epoll set until resume().
   void read_socket();
-  // Notes that the other is asked to ring once: the reader is about to sleep, or the writer waits for room.
+  // Notes that the other was asked to ring once, as the reader is about to sleep or the writer waits for
+  // room. The next reading of the socket then counts as our own wish (CallCosts).
   void expect_ring() { asked_rings_ = std::min(asked_rings_ + 1, kMaxAskedRings); }
-  // Wakes the other, who sleeps; in resume() if such calls have taken too much time.
+  // Rings the other, which sleeps. If such calls have taken too much time, it is rung later, in resume().
   void ring(CallCosts::Cause cause = CallCosts::Cause::kOurs);
-  // Does what had to wait, if it may be done now. Returns from when on the rest may be done; kNever if
-  // nothing is left.
+  // Does what was put off (ring(), read_socket()), if it may be done now. Returns the time from which the
+  // rest may be done; kNever if nothing is left.
   TimePoint resume(int poll_set);
-  // Whether calls for it count, and in which accounts.
+  // Returns whether the other is a process of another user, so that calls for it count in the accounts.
   bool is_foreign() const { return !is_ours_ && !own_end_; }
   const CallAccounts& accounts() const { return accounts_; }
-  // It is of no use any more. The other sees the end when this line is destroyed.
+  // Marks the line as lost. The other notices when this line is destroyed.
   void lose() { state_ = State::kLost; }
-  // Whether packets ever went by it.
+  // Returns whether the line was ever open.
   bool was_open() const { return was_open_; }
-  // In a child after fork(): the line is the parent's, and so is what it leads to, and the epoll set.
+  // For a child after fork(): lets go of the socket, the epoll set and the other's memory without effect on
+  // the parent's line.
   void abandon();
 
-  // Of how many groups one end has copies.
+  // The maximum number of groups of which one end gets copies.
   static constexpr size_t kMaxGroups = 64;
   enum class Asked : uint8_t { kNo, kJustNow, kBefore };
-  // Asks the other for a copy of each datagram that it sends to the group (MulticastWays). kNo: it is of an
-  // older version, or it cannot be said just now.
+  // Asks the other for a copy of each datagram that it sends to the multicast group (MulticastWays). Returns
+  // kBefore if it has been asked already, and kJustNow if it is asked now. kNo: its library is too old,
+  // kMaxGroups are reached, or the message cannot be sent now.
   Asked ask_for(const GroupKey& group);
   void decline(const GroupKey& group);
-  // What the other has asked for; how often that has changed.
+  // wanted(): the groups of which the other wants copies. wanted_changes() counts the changes of that list.
   const std::vector<GroupKey>& wanted() const { return wanted_; }
   uint32_t wanted_changes() const { return wanted_changes_; }
 
-  // REQUIRES for both: has_lanes(), which is so when the line is or was open
+  // REQUIRES for both: has_lanes(). Lanes exist once the line has been open.
   PacketWriter& writer() { return *writer_; }
   PacketReader& reader() { return *reader_; }
   bool has_lanes() const { return writer_.has_value(); }
-  // Whether the other is a process of our user that sees the same processes, or this one.
+  // Returns whether the other is a process of our user in the same pid namespace, or this process itself.
+  // Only then it may learn addresses of our memory.
   bool is_shown() const { return is_shown_; }
-  // What has been read is used no more: so the other is told with what is put next. And what it has told is
-  // known to our writer. REQUIRES: as above, and something has been read
+  // Passes on how many entries were read. Our writer tells the other with its next entry, and learns how many
+  // of our entries the other has read. REQUIRES: has_lanes(), something has been read, and nothing that was
+  // read is used any more
   void tell_taken() {
     const shm::LaneReader& read = reader_->lane();
     writer_->lane().say_taken(read.read_so_far());
     writer_->lane().hear_taken(read.taken_by_writer());
   }
-  // The other's memory; nullptr: it is not reached but by packets.
+  // Returns the other's memory; nullptr: it is reached only by packets.
   PeerMemory* peer_memory() { return peer_memory_.get(); }
-  // Whether it is, or why not.
+  // Returns how far the other's memory is reached, or why not.
   protocol::QpWay way() const { return way_; }
-  // The other has been in our memory for too long.
+  // Returns whether the other has accessed our memory for too long at once (AccessWatch): the line should be
+  // given up.
   bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
  private:
   LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell, CallAccounts accounts);
   bool try_to_send(ConstBytes message, std::span<const int> files = {});
-  // What the line cannot do without.
+  // As try_to_send(), for messages that the line needs: if it fails, the line is lost.
   bool send(ConstBytes message, std::span<const int> files = {});
   bool may_bring_file() const;
   // Makes calls on the socket, whose time counts. Another process of our user could stop us anyway, so calls
@@ -142,43 +156,44 @@ class LocalLine {
   void use(ChannelMapping mapping, size_t ours, size_t theirs);
   void use(TheirHalf theirs);
   void drop_offer();
-  // Makes calls on halves, whose time counts even where they only wait.
+  // Makes calls on halves of a channel. Waiting counts as well, not only processor time.
   template <class Calls>
   void measure_waits(const Calls& calls) const {
     is_foreign() ? accounts_.measure_waits(calls) : calls();
   }
   void open();
 
-  // The last to go: where the channel is seen to be gone, so are its descriptors.
+  // The last member to be destroyed: others take a destroyed channel as a sign that its descriptors are
+  // closed.
   std::shared_ptr<ChannelMapping> mapping_;
   std::optional<OwnHalf> our_half_;  // of a channel to another user's process, which has no mapping_
   std::optional<TheirHalf> their_half_;
   ForeignSocket socket_;
   PollEntry entry_;
-  OwnFd own_end_;  // of the socket, of a line to ourselves
+  OwnFd own_end_;  // the other end of the socket, of a line to ourselves
   OwnFd offered_;  // the file of an offer, until it is answered
   State state_;
   bool was_open_ = false;
   const CallAccounts accounts_;
-  // Rings that the other was asked for: reading the socket is our own wish as often.
+  // Rings that the other was asked for: for as many readings of the socket this process is the cause.
   static constexpr int kMaxAskedRings = 64;
   int asked_rings_ = 0;
   bool is_paused_ = false;                     // the socket has left the epoll set
-  std::optional<CallCosts::Cause> owed_ring_;  // that had to wait
+  std::optional<CallCosts::Cause> owed_ring_;  // the ring that had to wait, and its cause
   OwnBoard* const board_;
   const Bell* const bell_;  // ours
   std::optional<Bell> their_bell_;
-  bool takes_bells_ = false;      // the other
-  bool sends_copies_ = false;     // it can
-  std::vector<GroupKey> asked_;   // of the other
-  std::vector<GroupKey> wanted_;  // by it
+  bool takes_bells_ = false;      // the other's library knows bells
+  bool sends_copies_ = false;     // the other's library can send copies to groups
+  std::vector<GroupKey> asked_;   // groups whose copies we asked the other for
+  std::vector<GroupKey> wanted_;  // groups of which the other wants copies
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
   bool is_presented_ = false;
-  bool is_ours_ = false;       // the other is a process of our user and says that it sees the same as we
-  bool is_shown_ = false;      // and may see what we show of ourselves
-  bool sees_the_same_ = true;  // so says the other, or it is older and does not say
-  bool hung_up_ = false;       // it
+  bool is_ours_ = false;  // the other is a process of our user and says that it sees the same processes as we
+  bool is_shown_ = false;      // and the kernel confirms that it is in our pid namespace
+  bool sees_the_same_ = true;  // the other says so, or its library is older and does not say
+  bool hung_up_ = false;       // the other has closed its end
   shm::Lane* our_lane_ = nullptr;
   shm::Lane* their_lane_ = nullptr;
   std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory

@@ -15,11 +15,12 @@
 
 namespace verbena::engine {
 
-// Of one entry whose payload is lent. It is fetched at once, with the shard's lock held.
+// Limits for one entry whose payload stays in the writer's memory (rendezvous). The reader fetches it at
+// once, with the shard's lock held.
 inline constexpr uint32_t kMaxLentBytes = 256 * 1024;
 inline constexpr uint32_t kMaxLentPackets = 127;
 
-// What a channel between two processes of a host is like for transport.
+// The properties of a channel between two processes of one host, for the transport layer.
 inline constexpr transport::Traits kLocalTraits{
     .max_payload = roce::kMaxPathMtu,
     // No system call is saved, so a burst is just what may be on its way.
@@ -35,28 +36,30 @@ inline constexpr transport::Traits kLocalTraits{
     .progress = transport::Traits::Progress::kDescriptor,
 };
 
-// Entries of a lane that only acknowledgements take. They must not wait until requests are read: a QP may be
-// destroyed meanwhile, and its peer would not learn that what it sent has arrived.
+// Entries of a lane that only acknowledgements may take. Acknowledgements must not wait until the peer has
+// read requests: the QP may be destroyed meanwhile, and its peer would never learn that its messages have
+// arrived.
 inline constexpr uint32_t kAcknowledgementEntries = 64;
 
-// Puts packets into a lane: headers as on a network, without UDP and ICRC. The path of a packet goes ahead of
-// it as an entry of its own, when it is another one than that of the packet before. An acknowledgement waits
-// for the next packet to the same QP, into whose entry it goes, or for flush().
+// Puts packets into a lane: headers as on a network, without UDP and ICRC. When a packet's path differs from
+// that of the packet before, an entry with the path precedes it. An acknowledgement waits for the next packet
+// to the same QP, and travels in its entry. flush() sends it without one.
 //
-// For the shard's lock holder, as PacketReader.
+// For the shard's lock holder.
 class PacketWriter {
  public:
   explicit PacketWriter(shm::Lane& lane) : lane_(lane) {}
-  // With the words of the reader elsewhere (shm::ChannelHalf).
+  // For a channel of two halves (shm::ChannelHalf): `reader` is the half with the words that the reader
+  // writes.
   PacketWriter(shm::Lane& lane, const shm::Lane& reader) : lane_(lane, reader) {}
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
   transport::SendStatus send_plain(const roce::Path& path, const transport::PlainSend& message);
-  // Nothing waits any more. False: there is no room.
+  // Puts the acknowledgement that waits, if any. Returns false if there is no room.
   bool flush() { return !waiting_ || put_waiting(); }
-  // Whether the next packet finds room, however long it is.
+  // Returns whether the next packet finds room, whatever its length.
   bool has_room() const { return lane_.has_room(kRoom); }
-  // Asks to be rung when there is more. False: there is room for it.
+  // Asks to be rung when there is room for the next packet. Returns false if there already is.
   bool wait_for_room() { return lane_.wait_for_room(kRoom); }
   shm::LaneWriter& lane() { return lane_; }
   RingUse& ring_use() { return ring_use_; }
@@ -85,28 +88,31 @@ class PacketWriter {
                                      const transport::Acknowledgement* carried = nullptr);
 
   shm::LaneWriter lane_;
-  std::optional<roce::Path> path_;  // of the packet before
-  std::optional<Waiting> waiting_;  // by that path
+  std::optional<roce::Path> path_;  // of the last packet
+  std::optional<Waiting> waiting_;  // an acknowledgement for the next packet; its path is path_
   RingUse ring_use_;
 };
 
-// Takes packets out of a lane. The process that writes it is not trusted: what comes out is as what comes
-// from a network.
+// Takes packets out of a lane. The process that writes the lane is untrusted: packets are checked like those
+// from a network. For the shard's lock holder.
 class PacketReader {
  public:
   explicit PacketReader(shm::Lane& lane) : lane_(lane) {}
-  // With its own words elsewhere (shm::ChannelHalf).
+  // For a channel of two halves (shm::ChannelHalf): `lane` is the other's and only read, `own` holds our
+  // words.
   PacketReader(const shm::Lane& lane, shm::Lane& own) : lane_(lane, own) {}
 
   struct Received {
     uint32_t packets = 0;
-    bool must_ring = false;  // the other waits for room that there is now
+    bool must_ring = false;  // the writer waits for room, which there is now: the caller must ring it
   };
-  // Calls take(IncomingPacket) for each packet that is there, or take_plain(PlainSend, Path) if it is such
-  // and that answers true, at most `budget`, where messages that came as one count for half as many, and
-  // refuse(ParseError) for each that is none. An acknowledgement that came in the same entry is taken with
-  // the packet. What was read may be given back to the other only by the next call, if that finds nothing, or
-  // by give_back(): to tell it of each packet would cost as much as the packet.
+  // Reads packets that cost at most `budget` together. A packet costs one; of messages that share an entry,
+  // two cost one. A payload in the peer's memory costs more, by its length.
+  // Calls take(IncomingPacket) for each packet. If it is a PlainSend, take_plain(PlainSend, Path) is called
+  // first, and take() only if that returns false. Calls refuse(ParseError) for each malformed entry. An
+  // acknowledgement in the same entry comes with its packet.
+  // Entries may be given back to the writer only by a later call that finds nothing, or by give_back(). To do
+  // so after each packet would cost as much as the packet.
   template <class Take, class TakePlain, class Refuse>
   Received receive(uint32_t budget, Take take, TakePlain take_plain, Refuse refuse) {
     Received received;
@@ -141,16 +147,17 @@ class PacketReader {
     if (received.packets == 0 || lane_.is_much_read()) received.must_ring |= lane_.take_back();
     return received;
   }
-  // What is lent lies in this memory from now on; null: it cannot be fetched. It outlives the reader, or this
-  // is called again.
+  // Sets the memory from which payloads are fetched (rendezvous); null: none can be fetched. `memory`
+  // outlives the reader, or the next call of this.
   void fetch_from(PeerMemory* memory) { lent_.set_memory(lane_.lane(), memory); }
-  // Before nobody calls receive() for a while. True: the other is to be rung.
+  // Gives back what was read. Called before receive() is not called for a while. Returns true if the caller
+  // must ring the writer.
   bool give_back() { return lane_.take_back(); }
-  // Whether receive() would find something, or give something back.
+  // Returns whether receive() would find an entry, or give entries back.
   bool has_work() const { return lane_.is_something_there() || lane_.is_anything_read(); }
   shm::LaneReader& lane() { return lane_; }
-  // Whether allows(path) holds for the path of the packets that are read now. Calls it again only after that
-  // path, or `generation`, has changed. REQUIRES: generation != 0
+  // Returns whether allows(path) holds for the path of the packets that are read now. The answer is cached
+  // until the path or `generation` changes. REQUIRES: generation != 0
   template <class Allows>
   bool is_path_allowed(uint32_t generation, Allows allows) {
     if (path_checked_in_ != generation) [[unlikely]] {
@@ -168,13 +175,14 @@ class PacketReader {
     take(transport::IncomingPacket{packet_, path_, bytes, carries_ ? &carried_ : nullptr, messages_,
                                    is_lent_ ? &lent_ : nullptr});
   }
-  // What parse() has filled in counts for so many.
+  // Returns for how many packets the entry that parse() took counts.
   uint32_t packet_count() const { return std::max(static_cast<uint32_t>(messages_.size()), 1u); }
   void set_path(ConstBytes encoded);
-  // Fills in packet_, and what it carries, unless it answers why not.
+  // Parses an entry into packet_, carried_, messages_ and lent_. Returns why if it is malformed, else
+  // nothing.
   std::optional<roce::ParseError> parse(const shm::LaneReader::Read& read);
   bool take_lengths(ConstBytes head, uint32_t count, size_t payload_bytes);
-  // Of an entry with a packet. True: it is a PlainSend, and plain_ says what it says.
+  // Parses an entry of kind kPacket. Returns true if it is a PlainSend, which is then in plain_.
   bool is_plain(ConstBytes head, ConstBytes payload);
 
   shm::LaneReader lane_;
@@ -183,11 +191,12 @@ class PacketReader {
   bool is_path_allowed_ = false;
   transport::PlainSend plain_;
   roce::Packet packet_;
-  transport::Acknowledgement carried_;  // an acknowledgement that came before it
-  bool carries_ = false;                // whether there is one
-  std::span<const uint8_t> messages_;   // that it stands for; they lie in the reader's copy
-  LentMemory lent_;                     // that it came without
-  bool is_lent_ = false;                // whether it did
+  transport::Acknowledgement carried_;  // an acknowledgement that came in the entry of packet_
+  bool carries_ = false;                // whether carried_ is valid
+  // The lengths of the messages in the entry, in bytes. They lie in the reader's copy.
+  std::span<const uint8_t> messages_;
+  LentMemory lent_;       // the payload, if it is still in the writer's memory
+  bool is_lent_ = false;  // whether lent_ is valid
 };
 
 }  // namespace verbena::engine

@@ -24,13 +24,13 @@ namespace verbena::engine {
 
 class CaptureTap;
 
-// Another slot of this host, and the way to it by memory. There may be two lines for a while: the one that we
-// asked for, and the one that the other did; when both asked at once, that of the lower slot stays. Packets
-// are taken from both and sent by one. While there is none that is open, what is sent is lost, and the timers
-// of the QPs find out.
+// Another slot of this host, and the shared-memory route to its process ("the other" below). There may be two
+// lines (channels) for a while: one that we asked for, and one that the other asked for. If both asked at
+// once, the one that the lower slot asked for stays. Packets are received from both lines and sent by one.
+// While no line is open, sent packets are lost, and the QPs' timers send them again.
 //
-// It lives as long as the shard, as QPs keep its route; the process at the slot may change. For the shard's
-// lock holder.
+// A LocalPeer lives as long as the shard, as QPs keep its route. The process at the slot may change. For the
+// shard's lock holder.
 class LocalPeer final : public transport::PacketSink, public transport::DirectAccess {
  public:
   enum Side : uint8_t { kAskedByUs, kAskedByThem };
@@ -45,7 +45,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   transport::SendStatus send_plain(const roce::Path& path, const transport::PlainSend& message) override;
   uint32_t put_so_far() const override;
   bool is_taken(uint32_t so_far) const override;
-  // Of a datagram that goes another way, too: now or not at all. It is counted and captured there.
+  // Sends a copy of a datagram that goes by another route as well, if there is room, else not. That route
+  // counts and captures the datagram.
   void send_copy(const transport::OutgoingPacket& packet);
   bool is_of_our_user() const override;
   bool is_best_for(const Run& run) override;
@@ -58,12 +59,12 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
                                  const transport::AtomicChange& change) override;
 
   LocalLine* line(Side side) const { return lines_[side].get(); }
-  // Another line in place of the one there, or none.
+  // Replaces the line of that side; nullptr: by none.
   void set_line(Side side, std::unique_ptr<LocalLine> line);
-  // A line has opened, or was lost.
+  // Chooses the line for sending. Called when a line has opened or was lost.
   void lines_changed();
-  // Does what lines had to put off (LocalLine::resume()). Returns when there is more; kNever: nothing is
-  // left.
+  // Does what lines had put off (LocalLine::resume()). Returns the time when to call this again; kNever:
+  // nothing is left.
   TimePoint resume(int poll_set) {
     TimePoint next = kNever;
     for (const auto& line : lines_) {
@@ -71,17 +72,17 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
     }
     return next;
   }
-  // In a child after fork(): all of it is the parent's.
+  // For a child after fork(): lets go of the lines without effect on the parent's.
   void abandon();
 
-  // Where to put what is sent, too, from now on; null: nowhere.
+  // Sets where packets are recorded from now on, besides being sent; null: nowhere.
   void set_tap(CaptureTap* tap) { tap_ = tap; }
 
-  // Asks the other for copies of what it sends to the group.
+  // Asks the other for copies of what it sends to the multicast group.
   LocalLine::Asked ask_for(const GroupKey& group) {
     return sends_by_ != nullptr ? sends_by_->ask_for(group) : LocalLine::Asked::kNo;
   }
-  // Not any more.
+  // Asks the other to send no more such copies.
   void decline(const GroupKey& group) {
     for (const auto& line : lines_) {
       if (line != nullptr) line->decline(group);
@@ -104,9 +105,9 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
     }
   }
 
-  // That of the line which is sent by; nullptr: none.
+  // Returns the writer of the line that is used for sending; nullptr: no line is open.
   PacketWriter* writer() const { return sends_by_ != nullptr ? &sends_by_->writer() : nullptr; }
-  // Calls visit(LaneWriter&, RingUse&) for that of each line.
+  // Calls visit(LaneWriter&, RingUse&) for the writer of each line that has lanes.
   template <class Visit>
   void for_each_lane(Visit visit) const {
     for (const auto& line : lines_) {
@@ -115,45 +116,45 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
     }
   }
 
-  // Puts out what the writer keeps back, and rings the other if it sleeps and has got something. False: there
-  // is no room for it.
+  // Sends an acknowledgement that waits in the writer, and rings (wakes) the other if it sleeps and there are
+  // new packets. Returns false if there was no room for the acknowledgement.
   bool push();
   bool has_room();
-  // Asks to be rung when there is room. False: there is.
+  // Asks to be rung when there is room. Returns false if there already is, or no line is open.
   bool wait_for_room();
 
-  // Until when an answer is awaited, or there is no use in asking again.
+  // asked_until: until then an answer is awaited. refused_until: until then asking again is pointless.
   TimePoint asked_until = TimePoint::min();
   TimePoint refused_until = TimePoint::min();
-  // The user of the process at the slot, as the agent said last.
+  // The user of the process at the slot, as the agent said last; kUnknownUser: not known.
   uid_t user = kUnknownUser;
 
-  // The program itself has named it, once at least, while there was no channel.
+  // The program itself has named a QP of this slot while there was no channel (else the slot is a guest).
   bool is_wanted = false;
-  // It has a place among the guests.
+  // The slot occupies one of the places for guests (GuestPlaces).
   bool is_guest = false;
-  // Our own question is under way, from the agent's ear to the other's answer.
+  // We have asked for a channel, and the agent or the other has not answered yet.
   bool is_asking = false;
-  // It has been asked so often, and no answer came, or that it cannot be just now. 0: there was an answer.
+  // The number of times that we asked without a final answer: none came, or EAGAIN. 0 after any other answer.
   uint8_t questions = 0;
-  // What the other asked for meanwhile, if ours is the one that counts. It waits until ours has come to
-  // something, or to nothing.
+  // The socket of a channel that the other asked for while our own question, which has priority, is open. It
+  // is used if our question fails, and closed if our channel opens. Empty: none.
   ForeignSocket put_off;
   // The errno value of the last question for a channel that failed; 0: none failed.
   int refusal = 0;
-  // Somebody has waited for it in vain.
+  // A connecting thread has waited for this slot without success; the next ones do not wait.
   bool kept_waiting = false;
 
-  // By what is sent to it, as its QPs say to those who look.
+  // Returns how QPs to this slot reach the other's memory, for resource tracking (rdma tool).
   protocol::QpWay way() const { return sends_by_ != nullptr ? sends_by_->way() : protocol::QpWay::kMemory; }
 
-  bool was_open = false;                               // when its QPs were last moved
-  protocol::QpWay was_way = protocol::QpWay::kMemory;  // when they last said
-  // Called when some of the other's memory has been mapped.
+  bool was_open = false;                               // is_open() when its QPs were last rerouted
+  protocol::QpWay was_way = protocol::QpWay::kMemory;  // way() when its QPs last reported it
+  // Called when a part of the other's memory has been mapped here. May be empty.
   std::function<void()> on_mapping;
-  ListHook full_hook;    // in the list of those without room
-  ReadyList waiting;     // QPs, while it is one of them
-  ListHook staged_hook;  // in the list of those that have got something
+  ListHook full_hook;    // in the list of peers whose lane is full
+  ReadyList waiting;     // QPs that wait for room in the lane
+  ListHook staged_hook;  // in the list of peers that have packets to be rung for (staged_in)
   IntrusiveList<LocalPeer, &LocalPeer::staged_hook>* staged_in = nullptr;
 
  private:
@@ -171,10 +172,10 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   transport::Route route_;
   std::array<std::unique_ptr<LocalLine>, 2> lines_;
   LocalLine* sends_by_ = nullptr;
-  CaptureTap* tap_ = nullptr;  // looked at with each packet, as what is before it
+  CaptureTap* tap_ = nullptr;  // looked at for each packet, so it lies next to sends_by_
   StreamWays stream_ways_;
-  uint64_t streamed_ = 0;          // bytes of long payloads
-  uint64_t stream_looked_at_ = 0;  // streamed_, when the ways were
+  uint64_t streamed_ = 0;          // bytes of payloads of at least StreamWays::kLong, that were sent
+  uint64_t stream_looked_at_ = 0;  // streamed_ when stream_ways_ was last asked
   bool has_mappings_ = false;
 };
 

@@ -15,39 +15,43 @@ namespace verbena::engine {
 
 using ReadyList = IntrusiveList<transport::QueuePair, &transport::QueuePair::ready_hook>;
 
-// The ways by memory that a shard has beside its ports, as its ports know them: see Ports and LocalPeers.
-// With the shard's lock held.
+// The shared-memory routes that a shard has besides its ports, as the ports see them (Ports, LocalPeers).
+// REQUIRES: the shard's lock is held.
 class LocalWays {
  public:
-  // Route::port of the way to a slot is this and the slot.
+  // Route::port of the shared-memory route to a slot is kFirst plus the slot.
   static constexpr uint32_t kFirst = 1u << 16;
 
   virtual ~LocalWays() = default;
-  // The route to the QP's process; nullptr when there is none by memory, now. Asks for one, so only the
-  // program may have named the QP.
+  // Returns the shared-memory route to the QP's process; nullptr if there is none now. Asks the other process
+  // for one. So only QPs that the program has named may be passed.
   virtual const transport::Route* find(const roce::Path& path, roce::Qpn destination) = 0;
-  // The same without asking.
+  // As find(), but asks for none.
   virtual const transport::Route* find_open(const roce::Path& path, roce::Qpn destination) = 0;
-  // Whether there is none yet, and the other process has been asked for one.
+  // Returns whether there is no such route yet, but the other process has been asked for one. Asks if it has
+  // not been asked.
   virtual bool is_pending(const roce::Path& /*path*/, roce::Qpn /*destination*/) { return false; }
-  // The route of what goes to a multicast group, by this port and perhaps by memory, too.
+  // Returns the route to a multicast group: `by_port`, or one that also sends copies by shared memory.
   virtual const transport::Route& find_group(const roce::Path& path, const transport::Route& by_port) = 0;
-  // For the log: why a QP of this host does not answer, as far as is known. Empty: it is not of this host.
+  // Returns for the log why a QP of this host does not answer, as far as is known. Empty: unknown, or the QP
+  // is not of this host.
   virtual std::string obstacle(const roce::Path& path, roce::Qpn destination) const {
     (void)path, (void)destination;
     return {};
   }
-  // REQUIRES for all four: `port` is of one of these ways
+  // REQUIRES for all four: `port` is the one of a shared-memory route (kFirst and up), and so is the QP's.
+  // is_full(): whether its lane has no room. way(): how the peer's memory is reached. note_full(): notes that
+  // a packet found no room. wait(): gives the QP to flush() when there is room again.
   virtual bool is_full(uint32_t port) const = 0;
   virtual protocol::QpWay way(uint32_t port) const = 0;
   virtual void note_full(uint32_t port) = 0;
   virtual void wait(transport::QueuePair& qp) = 0;
-  // Whether nothing has come, as far as can be seen at once.
+  // Returns whether no packet has come, as far as can be seen quickly.
   virtual bool is_quiet() const = 0;
-  // Wakes those who sleep and have got something. QPs whose way has room again go to `ready`. Whether a way
-  // is still full.
+  // Rings (wakes) the processes that sleep and have new packets. Moves QPs whose route has room again to
+  // `ready`. Returns whether a route is still full.
   virtual bool flush(ReadyList& ready) = 0;
-  // The same for somebody who is in the midst of sending: no QP goes anywhere.
+  // Rings as flush() does, but moves no QP: for callers that are sending.
   virtual void push() = 0;
 };
 

@@ -16,31 +16,33 @@
 
 namespace verbena::engine {
 
-// Parts of another process's memory that are shared memory already, and that we have mapped, too: there we
-// read and write with plain loads and stores. They are found by what the kernel says of the other process
-// (process_map.h, peer_mapping.h); it is asked for nothing, and may sleep.
+// Parts of another process's memory that are shared memory anyway, and that are mapped here as well. They are
+// read and written with plain loads and stores. The kernel says where they are (process_map.h,
+// peer_mapping.h). The other process is not asked, and may sleep.
 //
-// Which memory lies behind a key is looked up when the key has been used a few times: that takes a fraction
-// of a millisecond. It is looked up once, as an adapter pins pages once, and until the key changes. How many
-// there are, how much they cover, and the time spent on looking are bounded. What has not been used for a
-// while is unmapped, so that memory which its owner has given up is not kept.
+// The memory behind a key is looked up after the key has been used a few times, as that takes a fraction of a
+// millisecond. The result is valid until the key changes, as an adapter pins pages once. The number of
+// mappings, their size and the time for look-ups are limited. A mapping that is unused for a while is
+// unmapped, so memory that its owner has freed is not kept.
 //
-// A file may be shortened under our feet, so every access is guarded (adapter/memory/guarded.h). For the
-// shard's lock holder.
+// Another process may shorten the file at any time, so every access is guarded (adapter/memory/guarded.h).
+// For the shard's lock holder.
 class MappedRegions {
  public:
   static constexpr size_t kMax = 64;
-  static constexpr uint64_t kMaxBytes = uint64_t{1} << 38;  // of addresses
+  // The limit of all mappings together, in bytes of address space.
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 38;
   static constexpr uint32_t kUsesBeforeLook = 8;
 
-  // `board_file`: of the board of this process. It tells the process from others of the same number.
+  // `board_file`: the file of that process's export table. It tells the process from a later one with the
+  // same pid.
   MappedRegions(pid_t process, const FileIdentity& board_file) : process_(process), board_file_(board_file) {}
 
-  // Whether the process can be looked at, and is who it is thought to be.
+  // Returns whether the kernel lets us look at the process, and the process still has `board_file` mapped.
   bool can_look() const;
 
-  // Whether the key's memory is mapped, as far as is known here, and may be touched by this thread. Counts as
-  // a use.
+  // Returns whether the key's memory is mapped, as far as is known here, and this thread may access it.
+  // Counts as a use of the key.
   bool expects(uint32_t rkey) {
     const Known& entry = known(rkey);
     if (entry.key == rkey && entry.mapped != nullptr) [[likely]]
@@ -48,10 +50,12 @@ class MappedRegions {
     note_use(rkey);
     return false;
   }
-  // Looks up what expects() has found to be in much use. Not while others wait for us.
+  // Looks up the key that expects() has found to be used often, and maps its memory if possible. Slow:
+  // REQUIRES: no access is under way (visit.h), for which the owner may wait
   void look(const shm::Board& board);
 
-  // Where the bytes lie here; nullptr: they are not mapped (any more), or not for writing.
+  // Returns the address of the bytes here. nullptr: they are not mapped, not mapped any more, or not
+  // writable.
   std::byte* find(const shm::FoundAccess& access, uint64_t bytes, bool to_write) {
     const Known& entry = known(access.rkey);
     Mapped* const mapped = entry.key == access.rkey ? entry.mapped : nullptr;
@@ -68,11 +72,11 @@ class MappedRegions {
     mapped->last_use = ++uses_;
     return mapped->memory.data() + offset;
   }
-  // An access faulted.
+  // Unmaps a key's memory after an access to it has faulted.
   void forget(uint32_t rkey);
 
   bool empty() const { return mapped_.empty(); }
-  // Unmaps what has not been used since the last call.
+  // Unmaps memory that has not been used since the last call.
   void drop_unused();
 
  private:
@@ -83,12 +87,12 @@ class MappedRegions {
     bool used = true;  // since the last drop_unused()
     uint64_t last_use = 0;
   };
-  // What is known of a key.
+  // The state of one key. Keys with the same place (known()) replace each other.
   struct Known {
     uint32_t key = 0;
     uint32_t uses = 0;
-    bool is_private = false;  // when it was looked up; its memory at any rate cannot be mapped
-    uint64_t generation = 0;  // then; 0: it was not on the board
+    bool is_private = false;  // the last look-up found that its memory cannot be mapped
+    uint64_t generation = 0;  // at the last look-up; 0: the board did not have the key
     Mapped* mapped = nullptr;
   };
   static constexpr size_t kKnown = 256;

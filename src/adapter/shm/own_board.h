@@ -14,18 +14,18 @@
 
 namespace verbena::engine {
 
-// 16 random bytes in this process's memory, and where they lie. Another process that reads it and finds them
-// there reads this process, and the program that it said it was.
+// 16 random bytes in this process's memory. Another process gets them with their address (Presentation). If
+// it reads the bytes there, it reads this very process, which still runs the same program.
 struct Cookie {
   static constexpr size_t kBytes = 16;
   std::array<std::byte, kBytes> bytes{};
 };
 
-// What this process shows to others of its keys and QPs (adapter/shm/board.h), and who may be using it. One
-// for a process. Thread-safe.
+// This process's export table: what it shows to other processes of its keys and QPs (board.h), and which of
+// them may access its memory now. One for a process. Thread-safe.
 class OwnBoard final : public memory::KeyPublisher {
  public:
-  // nullptr: the kernel has not what it takes. Then no other process comes to our memory.
+  // Returns nullptr if the kernel lacks what this needs. Then no other process accesses our memory directly.
   static std::unique_ptr<OwnBoard> make();
   ~OwnBoard() override;
 
@@ -36,23 +36,27 @@ class OwnBoard final : public memory::KeyPublisher {
   uint64_t users() override;
   bool are_gone(uint64_t users) override;
 
-  // The QP has changed. With its shard's lock.
+  // Updates the QP in the table, or removes it if it accepts no direct access. Called after each change.
+  // REQUIRES: its shard's lock is held
   void show(const transport::QueuePair& qp);
   void show(const shm::BoardQp& qp);
-  // It is about to go, or its shard.
+  // Removes the QP from the table, before it or its shard is destroyed.
   void hide(roce::Qpn qpn);
 
-  // For the processes that are to see it, mapped read-only: they cannot write the file.
+  // Returns the file for the processes that may see the table. They can map it only read-only. Owned by this
+  // object.
   int file() const { return file_.get(); }
   const Cookie& cookie() const { return cookie_; }
 
-  // Another process's channel; see AccessWatch.
+  // Adds or removes a channel by which another process may access our memory; see AccessWatch::add() and
+  // end().
   std::shared_ptr<AccessWatch::Visitor> admit(std::shared_ptr<ChannelMapping> memory, shm::Lane& lane) {
     return watch_.add(std::move(memory), lane);
   }
   void dismiss(const std::shared_ptr<AccessWatch::Visitor>& visitor, bool gone);
 
-  // In a child after fork(): it is the parent's.
+  // For a child after fork(): the table is the parent's. Functions do nothing from now on, except show(const
+  // shm::BoardQp&), which must not be called.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
 
  private:
@@ -63,7 +67,7 @@ class OwnBoard final : public memory::KeyPublisher {
   const OwnFd file_;
   Cookie cookie_;
   std::atomic<bool> abandoned_{false};
-  shm::BoardWriter writer_;  // of keys with the key table's lock, of QPs with this one:
+  shm::BoardWriter writer_;  // keys: under the key table's lock; QPs: under the next lock
   SpinLock qps_lock_;
   AccessWatch watch_;
 };

@@ -16,8 +16,8 @@
 
 namespace verbena::engine {
 
-// What /proc shows of a process. It stays that of the one process: when that has ended nothing is found here
-// any more, even if another has its number by then. Not to be cancelled in (CancellationOff).
+// The folder of a process in /proc. It always belongs to that one process: after its end nothing is found
+// here, even if another process has got its pid. REQUIRES: cancellation is off (CancellationOff).
 class ProcessFolder {
  public:
   // Errors: the kernel's.

@@ -13,39 +13,42 @@
 
 namespace verbena::engine {
 
-// A file, as the kernel tells it from others.
+// Identifies a file as the kernel does.
 struct FileIdentity {
   dev_t device = 0;
   ino_t inode = 0;
   bool operator==(const FileIdentity&) const = default;
 };
 
-// A stretch of a process's memory that is a stretch of a file, shared with all who map it. To the kernel
-// System V segments are files, too.
+// A range of a process's memory that is a shared mapping of a part of a file. To the kernel System V segments
+// are files, too.
 struct SharedStretch {
   FileIdentity file;
-  uint64_t offset = 0;  // in the file
+  uint64_t offset = 0;  // in the file, in bytes, where the range begins
   bool writable = false;
-  std::string path;  // as the kernel shows it: perhaps of no file that there is
-  // What is mapped there in one piece; the stretch lies in its first.
+  // As the kernel shows it. Perhaps no such file exists, as after its removal.
+  std::string path;
+  // The addresses of the mapping (one line in /proc/PID/maps) in which the range begins.
   uint64_t mapping_begin = 0;
   uint64_t mapping_end = 0;
 };
 
-// The identifier of the System V segment that it is of, by its name: another file may bear such a name.
+// Returns the identifier of the System V segment that the range is part of, judged by its path; nothing: it
+// is none. An ordinary file may have such a path, so the caller must check.
 std::optional<int> segment_behind(const SharedStretch& stretch);
 
-// What /proc/PID/maps says of a process. Pure: its text comes from outside, and is the kernel's.
+// The text of /proc/PID/maps. Pure, but for read().
 class ProcessMap {
  public:
   explicit ProcessMap(std::string text) : text_(std::move(text)) {}
-  // Of a process that the kernel lets us look at. Not to be cancelled in (CancellationOff). Errors: the
-  // kernel's; E2BIG: there is more than is read.
+  // Reads the map of a process. REQUIRES: cancellation is off (CancellationOff). Errors: the kernel's, such
+  // as EACCES if it denies access; E2BIG: the map is longer than 1 MiB.
   static Result<ProcessMap> read(const ProcessFolder& process);
 
-  // Whether the file is mapped somewhere, shared and writable.
+  // Returns whether the process has a shared and writable mapping of the file.
   bool maps_for_writing(const FileIdentity& file) const;
-  // What [begin, end) is of, if it is all of one file and shared. REQUIRES: begin < end
+  // Returns the part of a file that [begin, end) maps. Nothing: the range is not all of one file, or not
+  // shared. REQUIRES: begin < end
   std::optional<SharedStretch> find(uint64_t begin, uint64_t end) const;
 
  private:

@@ -9,20 +9,21 @@
 
 namespace verbena::engine {
 
-// Which way long READs of another process's private memory go while one follows the other: by packets, which
-// both processes copy at once, or by the kernel, which copies once, on one processor. Between processors that
-// are near each other packets are twice as fast, between far ones the kernel is, and neither can be told from
-// what they are called. So both ways are tried now and then, and what they carry decides.
+// Chooses how long READs of another process's private memory go in a stream of READs. By packets, both
+// processes copy at the same time. By a system call (process_vm_readv), the kernel copies once, on one
+// processor. Packets are twice as fast between near processors, the system call between distant ones. Neither
+// case can be recognised by the processors' names. So both are tried now and then, and the measured rate
+// decides.
 //
-// A READ with a pause before it always goes by the kernel: it need not wait until the peer has time for it.
+// A READ with a pause before it always goes by the system call, which need not wait until the peer has time.
 // Pure. For the shard's lock holder.
 class ReadWays {
  public:
-  // In bytes. What is shorter is not measured, and goes by packets where it follows others.
+  // In bytes. Shorter READs are not measured. In a stream they go by packets.
   static constexpr uint32_t kLong = 1 << 16;
 
-  // READs follow each other by packets; so many bytes have since this was asked last. Whether the kernel is
-  // to have the next.
+  // Called while a stream of READs goes by packets. `bytes`: how many have been read since the last call.
+  // Returns whether the next READ should go by the system call.
   bool leave_packets(uint64_t bytes, TimePoint now) {
     if (now >= compare_at_) compare(now);
     if (asked_at_ && now - *asked_at_ < kPauseOfPackets) packets_.add(bytes, now - *asked_at_);
@@ -31,8 +32,8 @@ class ReadWays {
            (kernel_.samples < kSamplesOfKernel || is_kernel_faster());
   }
 
-  // Nothing is under way, and the next READ has so many bytes. Whether it goes by the kernel; copied()
-  // follows.
+  // Called when no READ is under way, for the next READ of `bytes`. Returns whether the next READ should go
+  // by the system call. If so, copied() follows, with the time that it took.
   bool takes(uint64_t bytes, TimePoint now) {
     const bool follows = follows_another(now);
     const auto before = std::exchange(declined_, std::nullopt);
@@ -52,10 +53,10 @@ class ReadWays {
   }
 
  private:
-  // How long what has been found out holds.
+  // A comparison is valid for this long.
   static constexpr Duration kHolds = std::chrono::seconds(2);
-  // A READ that comes so long after another does not follow it; and of packets, so many that nothing is
-  // learned from how long they took.
+  // A READ that comes this long after another does not belong to its stream. kPauseOfPackets: packets are not
+  // measured over a longer interval.
   static constexpr Duration kPause = std::chrono::microseconds(20);
   static constexpr Duration kPauseOfPackets = std::chrono::milliseconds(200);
   static constexpr uint32_t kSamplesOfKernel = 8;  // READs, or parts of them
@@ -80,7 +81,8 @@ class ReadWays {
   };
 
   bool is_compared() const { return packets_.samples >= kSamplesOfPackets; }
-  // Of one that went by packets, and has come back, only the beginning is known.
+  // Returns whether the next READ belongs to the same stream. The end of a READ that went by packets is not
+  // known here, so it is estimated from the measured rate.
   bool follows_another(TimePoint now) const {
     if (!declined_) return now - copied_at_ < kPause;
     if (!is_compared()) return now - declined_->at < kPauseOfPackets;

@@ -10,25 +10,27 @@
 
 namespace verbena::engine {
 
-// Which way long payloads go to another process while one follows the other: through a ring of the one length
-// or the other, into which we copy and out of which the reader does; or not through it at all, as they stay
-// where they are until the reader fetches them by the kernel (transport::LentPayload). Which is fastest
-// depends on where the two processors are and what caches they have in common: each is twice to five times as
-// fast as the others somewhere. A hypervisor may change that at any time. So all are tried now and then, each
-// for some milliseconds, and what they carry decides.
+// Chooses how long payloads go to another process in a stream. There are three ways. Two are payload rings of
+// different sizes (kWideRing, kWidestRing): we copy into the ring, and the reader copies out of it. In the
+// third, payloads stay where they are, and the reader fetches them by a system call (kLent: rendezvous,
+// transport::LentPayload).
+//
+// Which way is fastest depends on the two processors and their common caches: each is two to five times as
+// fast as the others somewhere. A hypervisor may change that at any time. So all are tried now and then for
+// some milliseconds, and the measured rate decides.
 //
 // Pure. For the shard's lock holder.
 class StreamWays {
  public:
   enum class Way : uint8_t { kWideRing, kWidestRing, kLent };
 
-  // In bytes. Payloads that are shorter count for nothing.
+  // In bytes. Shorter payloads are not counted.
   static constexpr uint32_t kLong = 1 << 12;
 
   Way way() const { return way_; }
 
-  // So many bytes have gone so far, by whatever way. Answers how they go from now on.
-  // `may_lend`: whether the reader fetches
+  // Returns the way for the payloads from now on. `streamed`: bytes of long payloads so far, by any way.
+  // `may_lend`: whether the reader can fetch payloads from our memory.
   Way follow(uint64_t streamed, TimePoint now, bool may_lend) {
     if (is_trying_) {
       try_on(streamed, now, may_lend);
@@ -44,18 +46,19 @@ class StreamWays {
 
  private:
   static constexpr size_t kWays = 3;
-  // So much goes before anything is tried. Who sends less does not notice.
+  // In bytes. Nothing is tried before this much has gone, so short streams do not notice.
   static constexpr uint64_t kFirst = 32 << 20;
-  // How long what has been found out holds: at first, when a program may still be beginning, and in the end.
+  // A comparison is valid for this long: the first one, as a program may still be starting, and later ones.
   static constexpr Duration kHoldsAtFirst = std::chrono::milliseconds(125);
   static constexpr Duration kHolds = std::chrono::seconds(1);
-  // At first there is still under way what went by the way before. Then so much is measured, or for so long.
+  // In bytes. After a change of ways, the old way's payloads are still under way, so the first kSettles are
+  // not measured. Then kMeasured are measured, or kMeasuredFor.
   static constexpr uint64_t kSettles = 4 << 20;
   static constexpr uint64_t kMeasured = 16 << 20;
   static constexpr Duration kMeasuredFor = std::chrono::milliseconds(4);
-  // A comparison that takes longer is of a program that is not held up by any way.
+  // A comparison that takes longer is dropped: no way slows this program down.
   static constexpr Duration kTooLong = std::chrono::milliseconds(100);
-  // A way must be so much faster to be taken instead of those before it.
+  // A way must be this many times as fast as those tried before it.
   static constexpr double kWorthIt = 1.1;
 
   void begin(Way way, uint64_t streamed) {
@@ -98,13 +101,13 @@ class StreamWays {
   }
 
   Way way_ = Way::kWideRing;
-  Way best_ = Way::kWideRing;  // of the latest comparison
+  Way best_ = Way::kWideRing;  // the result of the latest comparison
   bool is_trying_ = false;
   bool is_measuring_ = false;
   TimePoint compare_at_{};
   Duration holds_ = kHoldsAtFirst;
-  TimePoint began_at_{};     // the comparison
-  uint64_t began_with_ = 0;  // bytes, by way_, or since it is measured
+  TimePoint began_at_{};     // when the comparison began
+  uint64_t began_with_ = 0;  // bytes: `streamed` when way_ was chosen, or when its measuring began
   TimePoint measures_since_{};
   std::array<double, kWays> rates_{};
 };

@@ -8,22 +8,24 @@
 
 namespace verbena::shm {
 
-// How a process that is at another's memory by itself, and the owner of that memory, know of each other.
+// Tells the owner of memory when another process (the visitor) accesses that memory directly: an access
+// guard. One such access is a visit.
 //
-// The visitor says in its lane that it is there, looks at the owner's board whether it may, does what it came
-// for, and says that it has left. The owner first changes its board, then looks who is there, and waits until
-// they have left. So either the visitor sees the changed board, or the owner sees the visitor: on both sides
-// there is a full fence between the two. A visit that begins later finds the changed board.
+// The visitor says in its lane that a visit begins, checks the owner's export table (board), accesses the
+// memory, and says that the visit has ended. To revoke a right, the owner first changes its board, then looks
+// for visits, and waits until they have ended. A full fence lies between the two steps on both sides. So
+// either the visitor sees the changed board, or the owner sees the visit. A visit that begins later sees the
+// changed board.
 
 // The visitor's side. One thread at a time.
 template <class Format>
 class BasicVisits {
  public:
-  // `said`: what in_access is. Whatever visit that was is over.
+  // `said`: the current value of in_access. A visit that it says is under way is over, as its line was.
   BasicVisits(BasicLane<Format>& lane, uint32_t said) : lane_(lane), count_(said & ~1u) {}
 
-  // Runs visit(), which looks at the board first, by sequentially consistent loads, and answers what it did.
-  // False: the owner takes no visitors any more.
+  // Runs visit(), which checks the board first, by sequentially consistent loads, and returns whether it did
+  // the access. Returns that result, or false if the owner accepts no more visits.
   template <class Visit>
   bool run(Visit visit) {
     lane_.in_access.store(count_ + 1, std::memory_order_seq_cst);
@@ -35,21 +37,23 @@ class BasicVisits {
 
  private:
   BasicLane<Format>& lane_;
-  uint32_t count_;  // of visits, by two
+  uint32_t count_;  // twice the number of visits
 };
 
 using Visits = BasicVisits<LaneFormat>;
 
-// The owner's side; Format::full_fence() stands between what it changes and what it asks.
+// The owner's side. REQUIRES: Format::full_fence() between the change of the board and the call of
+// visit_under_way().
 
-// The visit that is under way, or 0. It is over when there is another.
+// Returns a number for the visit that is under way; 0: none. The visit is over when a later call returns
+// another number.
 template <class Format>
 uint32_t visit_under_way(const BasicLane<Format>& lane) {
   const uint32_t said = lane.in_access.load(std::memory_order_seq_cst);
   return (said & 1) != 0 ? said : 0;
 }
 
-// From now on no visit begins. The one that is under way may go on.
+// Makes later visits fail. A visit that is under way may go on.
 template <class Format>
 void refuse_visits(BasicLane<Format>& lane) {
   lane.refuses_access.store(1, std::memory_order_seq_cst);

@@ -9,33 +9,34 @@
 
 namespace verbena::engine {
 
-// How a lane that may be wide was found last.
+// The state of a lane when WideRings last checked its use.
 struct RingUse {
   uint32_t position = 0;
   TimePoint since{};
   bool may_be_wide = true;  // false: the reader is a process of another user (channel_memory.h)
 };
 
-// Says which lanes of a shard use more than the beginning of their payload ring: a few, of those that are
-// filled faster than they are read. So what a process costs hardly grows with those it is connected to. One
-// that has not been used for a while gives its place to another that would use it.
+// Decides which lanes of a shard use more than the narrow beginning of their payload ring: at most kMax,
+// which are filled faster than they are read. So a process's memory hardly grows with the number of its
+// peers. A lane that has not been used for a while gives its place to another that needs it.
 //
-// Reads no clock. For the shard's lock holder.
+// Pure, but for the kernel's memory calls. For the shard's lock holder.
 class WideRings {
  public:
   static constexpr size_t kMax = 4;
-  // A lane that was full more rarely carries no stream.
+  // A lane that was full less often carries no stream.
   static constexpr uint32_t kTimesFull = 16;
-  // How long an unused one stays wide if others want to be, and how often they look.
+  // kUnusedAfter: an unused lane stays wide for this long if others want to be. kLookInterval: how often they
+  // check.
   static constexpr Duration kUnusedAfter = std::chrono::seconds(1);
   static constexpr Duration kLookInterval = std::chrono::milliseconds(100);
 
-  // The lane, whose use is `its`, was full. for_each(visit) calls visit(LaneWriter&, RingUse&) for each lane
-  // of the shard.
+  // Called when `lane`, whose state is `its`, was full: makes the lane wide if there is a place.
+  // for_each(visit) calls visit(LaneWriter&, RingUse&) for each lane of the shard.
   //
-  // Lanes to other users stay narrow. Their readers lock them in memory, and to free pages of a file takes
-  // the lock of its inode. Any process with a descriptor of the file can hold that for as long as it likes:
-  // by write(2) from a mapping of a file whose server does not answer.
+  // Lanes to other users stay narrow. Their readers lock them in memory, and freeing pages of a file takes
+  // the lock of its inode. Any process with a descriptor of the file can hold that lock for as long as it
+  // likes: by write(2) from a mapping of a file whose server does not answer.
   template <class ForEach>
   void was_full(shm::LaneWriter& lane, const RingUse& its, TimePoint now, ForEach for_each) {
     if (!its.may_be_wide || lane.is_wide() || lane.times_full() < kTimesFull || now < next_look_) return;
@@ -50,7 +51,8 @@ class WideRings {
     }
   }
 
-  // Lets a lane use so much of its ring, as soon as there is memory for it.
+  // Makes a lane use this much of its ring, once the ring is empty. Does nothing if there is no memory for
+  // it.
   static void use_ring(shm::LaneWriter& lane, shm::RingWidth width);
 
  private:
@@ -62,7 +64,8 @@ class WideRings {
     }
     return now - use.since >= kUnusedAfter;
   }
-  // The kernel gets back what the lane does not use any more. False: it cannot do without just now.
+  // Makes a lane narrow and gives the rest of its memory back to the kernel. Returns false if the ring is in
+  // use now.
   static bool give_up(shm::LaneWriter& lane);
 
   TimePoint next_look_{};

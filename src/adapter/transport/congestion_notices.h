@@ -12,10 +12,10 @@ class QueuePair;
 struct Route;
 
 // Sends CNPs (congestion notification packets, IBTA volume 1, annex A17.9.3) to a peer whose packets a switch
-// has marked. A marked packet causes a CNP, unless another one did less than kInterval ago. Adapters do the
-// same; the peer could not react to more CNPs.
+// has marked. A marked packet causes a CNP, unless an earlier packet caused one less than kInterval ago.
+// Adapters limit CNPs in the same way; the peer could not react to more of them.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class CongestionNotices {
  public:
   static constexpr Duration kInterval = std::chrono::microseconds(50);
@@ -30,16 +30,19 @@ class CongestionNotices {
     if ((path.traffic_class & roce::kEcnMask) == 0) path.traffic_class |= roce::kEcnCapable;
   }
 
-  // A marked packet has come. Makes a CNP due if the last one was due kInterval ago or earlier.
+  // Call when a marked packet has come. Makes a CNP due, unless the last CNP became due less than kInterval
+  // ago.
   void on_marked(TimePoint now) {
     if (now < quiet_until_) return;
     is_due_ = true;
     quiet_until_ = now + kInterval;
   }
   bool is_due() const { return is_due_; }
-  // Sends a CNP to the peer of a connected queue pair. The CNP stays due if the result is kBusy.
+  // Sends a CNP to the peer of a connected queue pair. Then no CNP is due any more, except if the result is
+  // kBusy.
   SendStatus send(QueuePair& qp);
-  // Sends a CNP to any QP, as for a datagram queue pair.
+  // Like send(qp), but sends the CNP to QP `destination` at the other end of `path`, by `route`. For datagram
+  // queue pairs, which have no connected peer.
   SendStatus send(QueuePair& qp, const Route& route, const roce::Path& path, roce::Qpn destination);
 
  private:

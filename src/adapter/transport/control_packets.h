@@ -16,31 +16,33 @@
 namespace verbena::transport {
 
 // SACK: selective acknowledgement from a Verbena responder to a Verbena requester. It lists the packets that
-// arrived after a missing one. An acknowledgement can only say "all before", a NAK only "not this one", so a
-// requester learns of one gap per round trip (IBTA volume 1, 9.7.5.1.1). On a link that loses one packet in a
-// hundred that is a hundred packets per round trip, whatever the link carries.
+// arrived after a missing one. An acknowledgement can only say "all before", and a NAK only "not this one".
+// So without SACKs a requester learns of one gap per round trip (IBTA volume 1, 9.7.5.1.1). On a link that
+// loses one packet in a hundred, that means a hundred packets per round trip, however fast the link is.
 //
-// The packet has a vendor opcode, one of those left to manufacturers (table 38): its top bits name no
+// The packet has a vendor opcode, one of those left to manufacturers (table 38). Its top bits name no
 // transport service, and adapters drop it (9.6.1.2). Linux rxe before 5.16 checks the PSN instead, and takes
 // an unknown opcode with an outstanding PSN for an error of the QP. So the packet has a PSN from the distant
-// past (kPast), which every requester ignores. Nothing depends on SACKs: acknowledgements are sent as usual,
-// and NAKs to requesters that do not understand SACKs. To a requester that has confirmed no SACK, a responder
-// sends kMaxUnheard SACKs, and then only a few. Once the requester has confirmed one, the responder sends
-// SACKs and no NAKs. The requester confirms again for each NAK of a responder that has sent SACKs.
+// past (kPast), which every requester ignores. Nothing depends on SACKs: the responder still sends
+// acknowledgements, and NAKs to requesters that do not understand SACKs. To a requester that has confirmed no
+// SACK, a responder sends kMaxUnheard SACKs, and then only a few. Once the requester has confirmed one, the
+// responder sends SACKs and no NAKs. The requester confirms again for each NAK of a responder that has sent
+// SACKs.
 //
 // The payload is a PSN and up to kMax ranges. Each range is two 32-bit words: the distance of its first PSN
 // from the payload's PSN, and its number of PSNs. Everything between ranges is missing. The payload's PSN is
 // the first that has not arrived. (In XRC this PSN may go back, if the process that owns a queue was not
-// ready for a packet.) If one packet has no room for all ranges, the next one continues: its PSN is where the
-// previous packet ended, and the highest bit of that word is set. The seven bits between that bit and the PSN
-// report other senders to the same process (incast.h).
+// ready for a packet.) If one packet has no room for all ranges, another SACK packet continues the list. The
+// PSN in its payload is where the previous packet's ranges ended, and the highest bit of that word is set
+// (kContinues). The seven bits between kContinues and the PSN report other senders to the responder's process
+// (incast.h).
 struct Sack {
   static constexpr uint32_t kMax = 127;
   static constexpr uint32_t kRangeBytes = 8;
   static constexpr uint32_t kMaxBytes = 4 + kMax * kRangeBytes;
-  static constexpr uint32_t kPast = 1u << 22;  // distance of the packet's PSN behind the current one
-  static constexpr uint32_t kMaxPackets = 16;  // for one report
-  static constexpr uint32_t kContinues = 1u << 31;
+  static constexpr uint32_t kPast = 1u << 22;       // the packet's PSN is this far behind `expected`
+  static constexpr uint32_t kMaxPackets = 16;       // for one report of all ranges
+  static constexpr uint32_t kContinues = 1u << 31;  // bit in the payload's first word
   // Max ranges in a packet whose payload has at most `mtu` bytes.
   static uint32_t max_at(uint32_t mtu) { return std::min(kMax, (mtu - 4) / kRangeBytes); }
   // Max SACKs to a requester that has confirmed none. After that one SACK per kGapsUnheard gaps, as all SACKs
@@ -58,18 +60,19 @@ struct Sack {
   // Writes the payload. Returns the bytes used.
   uint32_t write(std::array<std::byte, kMaxBytes>& payload) const;
 
-  roce::Psn expected;
-  bool continues = false;
-  congestion::Incast incast;
+  roce::Psn expected;         // the payload's PSN
+  bool continues = false;     // `expected` is where the previous packet's ranges ended
+  congestion::Incast incast;  // other senders to the responder's process
   std::array<Range, kMax> ranges;
-  uint32_t count = 0;
+  uint32_t count = 0;  // of ranges
 };
 
 // Repeats a requester's latest READ requests in a control packet to a Verbena responder. Requests are
 // executed in order (IBTA volume 1, 9.7.5.1), so after a lost request no data comes for a round trip,
-// whatever the path carries. On a path with an RTT of 10 ms that loses one packet in a hundred, that is half
-// of the time. A request is small beside its data, so each one is repeated in two later packets. A responder
-// that has all requests ignores the packet. Only a responder that has sent SACKs gets this vendor opcode.
+// whatever the path carries. On a path with an RTT of 10 ms that loses one packet in a hundred, no data comes
+// for half of the time. A request is small beside its data, so each request is repeated in two later packets.
+// A responder that has all requests ignores the packet. Only a responder that has sent SACKs gets this vendor
+// opcode.
 struct RepeatedReads {
   static constexpr uint32_t kMax = 4;
   // The requester sends a packet after this many new requests.
@@ -79,10 +82,10 @@ struct RepeatedReads {
   static constexpr uint32_t kMaxBytes = kMax * kRequestBytes;
 
   struct Request {
-    roce::Psn psn;
+    roce::Psn psn;  // of the first response packet
     uint64_t address = 0;
     uint32_t rkey = 0;
-    uint32_t bytes = 0;
+    uint32_t bytes = 0;  // of data
   };
 
   // Parses a packet's payload, up to its last complete request.
@@ -93,8 +96,8 @@ struct RepeatedReads {
   // Adds a request. Drops the oldest one if there are kMax already.
   void add(const Request& request);
   void clear() { count = 0; }
-  // Drops the requests before `psn`, which are answered. They must not be repeated later, when other requests
-  // have the same PSNs.
+  // Drops the requests before `psn`. REQUIRES: they are answered. If these requests stayed, they might be
+  // repeated when other requests have their PSNs.
   void drop_before(roce::Psn psn);
   std::span<const Request> all() const& { return {requests.data(), count}; }
   std::span<const Request> all() && = delete;  // it would dangle
@@ -103,16 +106,16 @@ struct RepeatedReads {
   uint32_t count = 0;
 };
 
-// Remembers the latest requests that a responder has executed from RepeatedReads packets. The network may
-// still deliver the original of such a request, which must not be answered again. Each request is ignored
+// Remembers the latest READ requests that a responder has executed from a RepeatedReads packet. The network
+// may still deliver the original of such a request, which must not be answered again. Each request is ignored
 // only once, as the peer may repeat the READ itself later.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class ReadsByWord {
  public:
   void add(roce::Psn psn, uint32_t bytes) { requests_[next_++ % requests_.size()] = {psn, bytes, true}; }
-  // Whether to ignore a request, as the late original of a remembered one. Returns true once for each
-  // remembered request.
+  // Returns whether to ignore a request that has come: it is the late original of a remembered request.
+  // Returns true once for each remembered request.
   bool take(roce::Psn psn, uint32_t bytes);
   void clear() { requests_ = {}; }
 
@@ -126,14 +129,15 @@ class ReadsByWord {
   uint32_t next_ = 0;
 };
 
-// Receiver report of UC, from a Verbena receiver to a Verbena sender (for UD, a part of DatagramReport). It
-// names the next expected PSN and the total number of missing packets. From reports the sender learns what
-// the path carries, since UC and UD have no acknowledgements. Missing packets are not sent again.
+// Receiver report of UC, from a Verbena receiver to a Verbena sender (for UD, a part of DatagramReport). The
+// report names the next expected PSN and the total number of missing packets. UC and UD have no
+// acknowledgements, so the sender learns from reports how much the path carries. It does not send missing
+// packets again.
 //
-// The packet has a vendor opcode, and a PSN from the distant past for the reasons that Sack gives. The
-// sender requests a report by AckReq, which has no other meaning in UC. A sender that has confirmed no report
-// gets reports unrequested, and ever more rarely (ReportsOwed): it may not understand them. The payload is
-// two 32-bit words. The first is the expected PSN, with the bits of incast.h; the second is the number
+// The packet has a vendor opcode, and a PSN from the distant past for the reasons that Sack gives. The sender
+// requests a report by AckReq, which has no other meaning in UC. A sender that has confirmed no report gets
+// reports unrequested, and ever more rarely (ReportsOwed): it may not understand them. The payload is two
+// 32-bit words. The first word is the expected PSN, with the bits of incast.h. The second word is the number
 // of packets that were missing since the connection was made.
 struct ReceiverReport {
   static constexpr uint32_t kBytes = 8;
@@ -142,19 +146,19 @@ struct ReceiverReport {
   static std::optional<ReceiverReport> read(ConstBytes payload);
   void write(std::array<std::byte, kBytes>& payload) const;
 
-  roce::Psn expected;
-  uint32_t missing = 0;  // modulo 2^32
-  congestion::Incast incast;
+  roce::Psn expected;         // next expected PSN
+  uint32_t missing = 0;       // packets missing since the connection was made, modulo 2^32
+  congestion::Incast incast;  // other senders to the receiver's process
 };
 
-// Requests a receiver report: the sender of many datagrams asks their receiver which have arrived. All
-// datagrams of a QP share one PSN sequence, whatever their destination, so a receiver cannot tell from PSNs
-// which datagrams to itself are missing. Therefore the sender counts datagrams per destination, and sends the
-// count ahead of the next one.
+// Requests a receiver report: the sender of many datagrams asks one of their receivers how many have arrived.
+// All datagrams of a QP share one PSN sequence, whatever their destination, so a receiver cannot tell from
+// PSNs which datagrams to itself are missing. Therefore the sender counts datagrams per destination, and
+// sends the count in a ReportRequest before the next datagram.
 //
 // The payload is three 32-bit words: the count, the sender's QPN, and the Q_Key. A packet without DETH does
-// not carry the QPN otherwise. By the Q_Key, only a sender with the right to send datagrams makes the
-// receiver keep state.
+// not carry the QPN otherwise. The receiver checks the Q_Key, so that only a sender with the right to send
+// datagrams makes it keep state.
 struct ReportRequest {
   static constexpr uint32_t kBytes = 12;
 
@@ -162,9 +166,9 @@ struct ReportRequest {
   static std::optional<ReportRequest> read(ConstBytes payload);
   void write(std::array<std::byte, kBytes>& payload) const;
 
-  roce::Psn next;  // the count of the next datagram
+  roce::Psn next;  // number of the next datagram to this destination
   roce::Qpn sender;
-  uint32_t qkey = 0;
+  uint32_t qkey = 0;  // of the destination
 };
 
 // Answers a ReportRequest: a receiver report whose `expected` is the request's count, then a third word with
@@ -182,7 +186,7 @@ struct DatagramReport {
 
 // Decides when a UC receiver owes its sender a receiver report, and counts the missing packets.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class ReportsOwed {
  public:
   // Payload bytes between reports to a sender that has confirmed no report. Its AckReq is ignored, since
@@ -200,16 +204,18 @@ class ReportsOwed {
     bytes_ += bytes;
     is_due_ = is_due_ || (heard_ ? asks : bytes_ >= kUnheardBytes << seldom_);
   }
-  // A packet that was counted as missing came late.
+  // Call when a packet that was counted as missing has come late.
   void on_late() { missing_ -= missing_ > 0 ? 1 : 0; }
-  // The sender has confirmed a report, so it understands reports.
+  // Call when the sender has confirmed a report: it understands reports.
   void on_heard() { heard_ = true; }
-  // Makes a report due that names other senders, if the sender has confirmed a report.
+  // Makes a report due if the sender has confirmed one. Call when the sender should learn of other senders
+  // (IncastShare).
   void owe() { is_due_ = is_due_ || heard_; }
 
   bool is_due() const { return is_due_; }
+  // Total number of missing packets, modulo 2^32.
   uint32_t missing() const { return missing_; }
-  // A report has left.
+  // Call when a report was sent.
   void on_sent() {
     is_due_ = false;
     bytes_ = 0;

@@ -29,19 +29,20 @@ enum QpCounter : uint8_t {
   kRnrNaksReceived,
   kErrorNaksReceived,
   kLocalAckTimeouts,
-  kImpliedLosses,  // responses that skipped earlier ones, which must have been lost
-  // By UC, UD and raw QPs: no receive request, a bad message, a wrong Q_Key; or not sent (ud.h).
+  kImpliedLosses,  // times that a response skipped earlier ones, which must have been lost
+  // Received messages that UC, UD and raw QPs dropped: no receive request, a bad message or a wrong Q_Key.
+  // Also datagrams that UD dropped instead of sending them (HoldBudget in ud.h).
   kDroppedDatagrams,
-  kCompletions,
-  kMulticastSent,  // packets; also counted as sent and received
-  kMulticastReceived,
-  kSends,     // SEND requests completed
-  kReceives,  // receive requests filled
-  kSendErrors,
-  kReceiveErrors,  // failed receive requests; flushed ones do not count
-  kRetriesExceeded,
-  kRnrRetriesExceeded,
-  kFirstMoreCounter,
+  kCompletions,                     // entries for completion queues
+  kMulticastSent,                   // packets; also counted as sent and received
+  kMulticastReceived,               // packets
+  kSends,                           // SEND requests completed with success
+  kReceives,                        // receive requests filled
+  kSendErrors,                      // failed send requests; flushed ones do not count
+  kReceiveErrors,                   // failed receive requests; flushed ones do not count
+  kRetriesExceeded,                 // send requests that failed with IBV_WC_RETRY_EXC_ERR
+  kRnrRetriesExceeded,              // send requests that failed with IBV_WC_RNR_RETRY_EXC_ERR
+  kFirstMoreCounter,                // the first counter in QpMoreCounters
   kSentOctets = kFirstMoreCounter,  // from IP header to ICRC (packet_io.h)
   kReceivedOctets,
   kMarkedPackets,    // received with a switch's congestion mark (ECN)
@@ -96,9 +97,9 @@ void count(std::array<std::atomic<uint64_t>, kCount>& counters, size_t which, ui
 struct CompletionCount {
   explicit CompletionCount(bool bytes) : counts_bytes(bytes) {}
 
-  const bool counts_bytes;  // true: bytes of successful requests; false: requests
-  std::atomic<uint64_t> completed{0};
-  std::atomic<uint64_t> failed{0};  // requests, flushed ones included
+  const bool counts_bytes;             // true: bytes of successful requests; false: requests
+  std::atomic<uint64_t> completed{0};  // requests or bytes, as counts_bytes says
+  std::atomic<uint64_t> failed{0};     // requests, flushed ones included
 };
 
 // The kinds of requests that a counter of a QP may count.
@@ -113,13 +114,13 @@ enum CountedRequest : uint8_t {
 // The counters of a QP, indexed by CountedRequest; null if that kind is not counted.
 using CompletionCounts = std::array<std::shared_ptr<CompletionCount>, kCountedRequests>;
 
-// Statistics of a connected QP's path to its peer, where packets may be lost. The holder of the shard's lock
-// writes them; any thread may read them.
+// Statistics of a connected QP's path to its peer, if the path may lose packets. The holder of the shard's
+// lock writes them; any thread may read them.
 enum PathNumber : uint8_t {
   kPathRoundTrip,          // ns, smoothed; 0: unknown
-  kPathUsualRoundTrip,     // ns, recent RTT without a queue
-  kPathWindow,             // max bytes in flight; 0: no such path
-  kPathRate,               // bytes per second; 0: not paced
+  kPathUsualRoundTrip,     // ns, recent RTT without a queue; 0: unknown
+  kPathWindow,             // max bytes in flight; 0: nothing is known of the path
+  kPathRate,               // bytes per second; 0: not paced, or unknown
   kPathInFlight,           // bytes
   kPathLostPackets,        // packets detected as lost individually, and sent again
   kPathMarkedPackets,      // received with a switch's congestion mark
@@ -133,8 +134,9 @@ inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
 
 using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
 
-// Updates the statistics from `flow`; if `flow` is null, nothing is known of the path. For the shard's lock
-// holder.
+// Updates the statistics from `flow` and the number of bytes in flight. Sets them to 0 if `flow` is null:
+// nothing is known of the path. Leaves the numbers of lost and marked packets and of CNPs alone. Threads: the
+// caller holds the shard's lock.
 void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight);
 
 }  // namespace verbena::transport

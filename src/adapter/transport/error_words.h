@@ -12,13 +12,13 @@
 
 namespace verbena::transport {
 
-// Texts about errors of a queue pair for VERBENA_LOG=error: the error and its likeliest cause. They are slow
-// to build, as only errors need them. They are empty if memory has run out.
+// Texts about errors of a queue pair for VERBENA_LOG=error: the error and its likeliest cause. Only errors
+// need them, so building them may be slow. They are empty if memory has run out.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 
-// Returns why the queue pair refuses the packet's request, as far as it can be determined afterwards. For the
-// log, and for a peer process of the same user on this host (kRefusalOpcode).
+// Returns why the queue pair refuses the packet's request, as far as it can be determined afterwards. The
+// text goes to the log, and to the peer if it is a process of the same user on this host (kRefusalOpcode).
 std::string why_refused(const QueuePair& qp, const roce::Packet& packet, roce::NakCode code,
                         const Misfit& misfit = {}) noexcept;
 
@@ -29,7 +29,7 @@ std::string what_failed(const QueuePair& qp, const queues::SendWqe& wqe, ibv_wc_
 std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit& misfit = {}) noexcept;
 
 // Describes a message that the queue pair drops because of `why`. QP `source` at address `from` has sent it.
-// Only the log reports the drop, as these services send no NAKs.
+// UC and UD send no NAKs, so only the log reports the drop.
 std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Qpn source,
                          const std::string& why) noexcept;
 

@@ -16,7 +16,7 @@ namespace verbena::transport {
 
 class QueuePair;
 
-// A request that an XRC target forwards, for a shared receive queue of another process.
+// A request that an XRC target QP forwards to the process that owns its shared receive queue (the owner).
 struct ForwardedRequest {
   const QueuePair& target;
   const roce::Packet& packet;
@@ -24,7 +24,7 @@ struct ForwardedRequest {
   // owner that a new run starts with this request. The owner then forgets the requests that it has not
   // answered.
   uint32_t run = 0;
-  uint32_t msn = 0;  // of the target, before this request
+  uint32_t msn = 0;  // the target's MSN before this request
   // The target has already had an answer to this request: the owner answers again from its responder
   // resources.
   bool repeated = false;
@@ -39,15 +39,15 @@ struct OwnerAnswer {
   uint8_t syndrome = 0;
   roce::Psn psn;
   uint32_t msn = 0;
-  std::optional<ibv_event_type> event;  // that a NAK raises at the target
+  std::optional<ibv_event_type> event;  // raised at the target after a NAK; empty: none
 };
 
 // Forwards an XRC target's requests to the process that owns the shared receive queue and has the same XRC
-// domain open. That process places and completes them as if the target were its own, through a StandIn, and
-// answers later by QueuePair::on_owner_answer(). It sends READ responses and the like to the requester
-// itself. If it ends, QueuePair::on_owner_gone() is called.
+// domain open. That process executes the requests as if the target were its own, through a StandIn, and
+// answers later: QueuePair::on_owner_answer() is then called. The process also sends READ and atomic
+// responses to the requester itself. If the process ends, QueuePair::on_owner_gone() is called.
 //
-// For the shard's lock holder. These functions never deliver an answer before they return.
+// Threads: the caller holds the shard's lock. No function delivers an answer before it returns.
 class QueueOwners {
  public:
   virtual ~QueueOwners() = default;
@@ -57,14 +57,14 @@ class QueueOwners {
   // Forwards a request; requests to the same owner stay in order. Returns false if there is no room for the
   // request now.
   virtual bool pass(const ForwardedRequest& request) = 0;
-  // Tells the processes that own queues that the target has stopped receiving, in the middle of a message
-  // perhaps. Each ends its StandIn; a receive request that the message had begun to fill is flushed.
+  // Tells the owners that the target has stopped receiving, perhaps in the middle of a message. Each owner
+  // ends its StandIn, and flushes a receive request that the message had begun to fill.
   virtual void end(const QueuePair& target) = 0;
 };
 
-// The forwarded requests of an XRC target: those for shared receive queues of other processes. (IBTA volume
-// 1, annex A14, assumes one adapter that owns all these queues.) They are forwarded in order, and
-// acknowledged once the process that owns the queue has answered.
+// Forwards an XRC target's requests for shared receive queues of other processes, and keeps account of them.
+// (IBTA volume 1, annex A14, assumes one adapter that owns all these queues.) The requests are forwarded in
+// order, and acknowledged once the process that owns the queue has answered.
 //
 // Only one owner's requests are unanswered at a time. Otherwise a later request of another owner could be
 // executed already when an earlier one must be repeated, and would then be executed twice. A request that
@@ -74,7 +74,7 @@ class QueueOwners {
 // The unanswered forwarded PSNs are the last ones before the target's expected PSN. The target's Responder
 // keeps the expected PSN and the MSN, and sends all packets; this class only decides what to send.
 //
-// For the shard's lock holder, like the target.
+// Threads: the caller holds the lock of the target's shard.
 class ForwardedRequests {
  public:
   explicit ForwardedRequests(QueuePair& qp) : qp_(qp) {}
@@ -95,7 +95,7 @@ class ForwardedRequests {
   struct Target {
     roce::Psn expected;
     uint32_t msn;
-    bool in_message;  // receiving a message for a queue of its own process
+    bool in_message;  // it is receiving a message for a queue of its own process
   };
   // kHeldBack: the request must wait for answers to earlier ones. kNotReady: the owner's process has no room
   // for it now. kInvalid: it must be refused.
@@ -132,12 +132,15 @@ class ForwardedRequests {
     };
     Next next = Next::kNothing;
     bool acknowledge = false;
-    uint32_t taken_back = 0;      // this many of the last PSNs are expected again; to be applied first
-    std::optional<uint32_t> msn;  // new MSN of the target
+    uint32_t taken_back = 0;      // the last PSNs that the target must expect again; apply this first
+    std::optional<uint32_t> msn;  // new MSN of the target; empty: unchanged
     roce::NakCode code = roce::NakCode::kInvalidRequest;
     std::optional<ibv_event_type> event;
   };
+  // Handles the answer of an owner. Ignores an answer that is not of the current run.
   Verdict on_owner_answer(const OwnerAnswer& answer, roce::Psn expected);
+  // Handles the end of an owner's process. If requests of the target depend on this owner, the target must
+  // refuse them with `code`.
   Verdict on_owner_gone(uint32_t owner, roce::NakCode code);
   // Forgets all unanswered requests. Returns their number of PSNs, which the target must expect again.
   uint32_t take_back();

@@ -16,12 +16,14 @@
 
 namespace verbena::transport {
 
-// The memory of a slice of a gather list, as pieces in this process. One is built for each packet, so unused
-// elements stay uninitialized: to initialize them would take longer than the rest of a small packet.
+// The memory of a slice of a gather list, as pieces of this process's memory. Each packet builds a Pieces
+// object, so unused elements stay uninitialized: initializing them would take longer than everything else for
+// a small packet.
 class Pieces {
  public:
   std::span<const ConstBytes> get() const { return {begin(), count_}; }
   uint32_t count() const { return count_; }
+  // Appends a piece. REQUIRES: count() < queues::kMaxSge
   void add(ConstBytes piece) { std::construct_at(begin() + count_++, piece); }
 
  private:
@@ -33,21 +35,21 @@ class Pieces {
   alignas(ConstBytes) std::byte space_[queues::kMaxSge * sizeof(ConstBytes)];
 };
 
-// Returns the memory of the first `bytes` bytes of a gather list entry. Returns nullptr if its key does not
-// allow the access `wanted`, or if the bytes leave its region.
+// Returns the memory of the first `bytes` bytes at the address of a gather list entry. Returns nullptr if the
+// entry's key is unknown or does not allow the access `wanted`, or if the bytes leave the key's region.
 inline std::byte* local_memory(memory::KeyFinder& keys, memory::PdId pd, const ibv_sge& sge, uint32_t bytes,
                                memory::Access wanted) {
   const memory::Opening* const region = keys.find(sge.lkey);
   return region != nullptr && region->allows_local(wanted, pd) ? region->at(sge.addr, bytes) : nullptr;
 }
 
-// Out-of-line part of gather(), which takes lists of any length. Call gather() instead.
+// The general case of gather(), for lists of any length. Only gather() calls this.
 bool gather_parts(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
                   uint32_t bytes, memory::Access wanted, Pieces& pieces);
 
 // Appends the memory of bytes [offset, offset + bytes) of the list to `pieces`. Returns false if a key is
 // unknown, of another protection domain or without the rights `wanted` (0: read), or if the range leaves its
-// region. Checks only the entries in the slice. REQUIRES: the list holds offset + bytes bytes
+// region. Checks only the entries that the range touches. REQUIRES: the list holds offset + bytes bytes
 inline bool gather(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv_sge> list, uint64_t offset,
                    uint32_t bytes, memory::Access wanted, Pieces& pieces) {
   if (list.size() != 1 || bytes == 0 || offset + bytes > list[0].length) [[unlikely]]
@@ -58,8 +60,8 @@ inline bool gather(memory::KeyFinder& keys, memory::PdId pd, std::span<const ibv
   return at != nullptr;
 }
 
-// Resolves the L_Keys of consecutive requests. Caches the last key, since most requests use the same one.
-// Valid within one reader section (adapter/memory/key_table.h).
+// Resolves the L_Keys of consecutive requests. Caches the last key, since most requests use the key of the
+// request before. An object is valid within one reader section (adapter/memory/key_table.h).
 class LocalKeys {
  public:
   LocalKeys(memory::KeyFinder& keys, memory::PdId pd, memory::Access wanted)
@@ -83,7 +85,7 @@ class LocalKeys {
   memory::Opening region_;
 };
 
-// The sum of a list's lengths.
+// Returns the sum of the lengths of a list's entries, in bytes.
 uint64_t total_length(std::span<const ibv_sge> list);
 
 // Result of placing data into a scatter list. kNotFetched: a rendezvous payload could not be fetched from its

@@ -46,24 +46,26 @@ class Inbound {
            operation == roce::Operation::kSendOnlyInvalidate;
   }
 
-  // Executes the next packet. `lent` is the rendezvous payload of a packet that came without payload, as the
-  // last packet of a message never does. REQUIRES: takes(packet's operation)
+  // Executes the next packet. `lent` gives the payload if it is still in the sender's memory (rendezvous).
+  // `lent` is null if `packet` has its payload; the last packet of a message always has. REQUIRES:
+  // takes(packet's operation)
   Reception execute(const roce::Packet& packet, LentPayload* lent = nullptr);
 
-  // Executes messages of a batch (IncomingPacket::messages), and returns how many. Stops at the first one
-  // that cannot be placed, for example without a receive request. The caller passes the rest to execute() one
-  // by one.
+  // Executes the messages of a batch (IncomingPacket::messages), and returns how many it has executed. Stops
+  // at the first message that cannot be placed, for example because no receive request is posted. The caller
+  // passes the other messages to execute() one by one.
   uint32_t take_messages(ConstBytes payload, std::span<const uint8_t> lengths);
 
-  // Fast path for a PlainSend: places the payload in the next receive request. Returns false if the caller
-  // must use execute() instead. After true, the caller must call complete_whole(), which completes the
-  // receive request.
+  // Fast path for a PlainSend of `packets` packets: places the payload in the next receive request. Returns
+  // false if the caller must use execute() instead. After true, the caller must call complete_whole(), which
+  // completes the receive request.
   bool place_whole(ConstBytes payload, uint32_t packets);
   void complete_whole(uint32_t bytes, bool solicited) { qp_.complete_plain_receive(bytes, solicited); }
 
+  // Whether a message has begun and is not complete.
   bool in_message() const { return message_ != Message::kNone; }
-  // Whether a SEND is filling a receive request. Returns false for a tagged buffer, which completes
-  // differently, and after the request's shared queue has been destroyed.
+  // Whether a SEND is filling a receive request. Returns false if the SEND fills a tagged buffer, which
+  // completes differently, or if the request's shared queue has been destroyed.
   bool fills_receive() const {
     return message_ == Message::kSend && qp_.receives().tags() == nullptr &&
            qp_.receives().current() != nullptr;
@@ -73,15 +75,17 @@ class Inbound {
     message_ = Message::kNone;
     misfit_ = {};
   }
-  // Completes the current receive request with the error that execute() returned.
+  // Completes the current receive request with `status`, the error that execute() returned as
+  // Reception::receive_status.
   void fail_receive(ibv_wc_status status);
-  // The sizes that differ, if execute() has just refused a packet for its size.
+  // The two sizes that do not match, if execute() has just refused a packet for its size; else
+  // Misfit::Kind::kNone.
   const Misfit& misfit() const { return misfit_; }
 
  private:
   enum class Message : uint8_t { kNone, kSend, kWrite };
 
-  // Payload of a packet: here, or still in its sender's memory (rendezvous).
+  // Payload of a packet: in `here`, or still in the sender's memory (rendezvous) if `lent` is not null.
   struct Payload {
     ConstBytes here;
     LentPayload* lent = nullptr;

@@ -11,28 +11,33 @@
 namespace verbena::transport {
 
 // Encodes an Incast in bits 24 to 30 of a 32-bit word, above a PSN. Bits 28 to 30 are the dip number. Bits 24
-// to 27 are the number of senders, as a power of the square root of two, rounded down.
+// to 27 are a number n. It stands for sqrt(2)^n senders; the encoding rounds down.
 uint32_t incast_bits(const congestion::Incast& incast);
+// Decodes bits 24 to 30 of `word`. Every value is valid.
 congestion::Incast incast_of_bits(uint32_t word);
 
 // Estimates how many peers send to this process at the same time (incast), over paths that may lose packets.
-// Each queue pair adds the bytes that it has received, once per kInterval. The estimate is the square of the
-// sum, divided by the sum of the squares: the number of senders, if all send equal parts.
+// Each queue pair adds the number of bytes that it has received, once per kInterval. The estimate is the
+// square of the sum of these numbers, divided by the sum of their squares. If all send equal parts, that is
+// the number of senders.
 //
-// Any thread may call it.
+// Also decides when a dip begins: a time at which all senders reduce their traffic together to measure the
+// min RTT. A new dip number tells the senders.
+//
+// Thread-safe.
 class IncastMeter {
  public:
   // Received bytes are added up over intervals of this length.
   static constexpr Duration kInterval = std::chrono::milliseconds(32);
-  // Longest time between two dips: times at which all senders reduce their traffic together to measure the
-  // min RTT.
+  // Max time from one dip to the next.
   static constexpr Duration kBetweenDips = std::chrono::milliseconds(800);
-  // Time to the next dip once there are 1.5 times as many senders as at the last dip. Doubles with each dip
-  // up to kBetweenDips, since new senders may miss the first dips.
+  // Time to the next dip once there are more than 1.5 times as many senders as at the last dip. The time
+  // doubles with each dip, up to kBetweenDips. The first dips come often because new senders may miss some.
   static constexpr Duration kBeforeNewcomers = std::chrono::milliseconds(100);
 
-  // Adds the bytes that a queue pair has received since it last called. May begin a dip.
+  // Adds the number of bytes that a queue pair has received since its last call. May begin a dip.
   void add(uint64_t bytes, TimePoint now);
+  // Returns the latest estimate, and the number of the latest dip.
   congestion::Incast get() const { return incast_.load(std::memory_order_relaxed); }
 
  private:
@@ -57,11 +62,11 @@ class IncastMeter {
 
 // Collects the bytes that one queue pair receives, and adds them to the IncastMeter once per interval.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class IncastShare {
  public:
-  // Counts a packet with `bytes` bytes of payload. Returns true if its sender should get a report on other
-  // senders now. That is when a new dip has begun, and there are other senders, or were at the dip before.
+  // Counts a packet with `bytes` bytes of payload. Returns true if the packet's sender should get a report on
+  // other senders now: a new dip has begun, and there are other senders now or there were at the dip before.
   bool on_packet(IncastMeter& meter, uint64_t bytes, TimePoint now) {
     bytes_ += bytes;
     if (now >= says_at_) {

@@ -13,43 +13,48 @@ namespace verbena::transport {
 // Loss scoreboard (RFC 6675): the holes below top(), ranges of PSNs that are missing although later packets
 // have arrived. All other PSNs below top() have arrived.
 //
-// For the shard's lock holder. Allocates only while it grows, after a loss.
+// Threads: the caller holds the shard's lock. Allocates memory only while the number of holes grows, after a
+// loss.
 class LossScoreboard {
  public:
+  // Max holes that fill() and extend() make.
   static constexpr size_t kMax = 4096;
   // Max holes while holes are split: the arrival or retransmission of a part of a hole may split it in two.
   static constexpr size_t kMaxParts = 2 * kMax;
 
   // Describes a retransmission of missing packets to sent_again().
   struct Repair {
-    TimePoint at;  // when it was sent
-    TimePoint answer_due{};
-    Duration together{0};  // the packets join the hole just before them if that was sent again this recently
-    bool asked = false;    // the missing packets are a response, whose request was sent again
+    TimePoint at;            // when it was sent
+    TimePoint answer_due{};  // when it should be acknowledged
+    // If the hole just before the packets was sent again at most this long ago, the packets join that hole.
+    Duration together{0};
+    bool asked = false;  // the packets are of a READ or atomic, whose request was sent again
   };
 
   // A range of missing PSNs, and the state of its repair.
   struct Hole {
     roce::Psn first;
-    roce::Psn limit;
+    roce::Psn limit;  // after the last missing PSN
     TimePoint since;  // when it was noticed missing, or last sent again
-    // When the retransmission should be acknowledged, by the RTT at the time it was sent. (The queue in which
-    // it waited may be gone when the acknowledgement comes.)
+    // When the latest retransmission should be acknowledged, judged by the RTT when it was sent. (Its RTT may
+    // be longer than a later one, as the queue in which it waited may be gone by then.) TimePoint{} before
+    // the first.
     TimePoint answer_due{};
     bool lost = false;   // it must be sent again
     bool again = false;  // it has been sent again
-    bool asked = false;  // by sending a request again, whose response comes before later ones
-    bool begun = false;  // that response has begun to arrive: its rest is awaited from then on
+    bool asked = false;  // `again`, by repeating the request of a READ or atomic
+    bool begun =
+        false;  // `asked`, and the response has begun to arrive; `since` is when its latest part came
 
-    // Notes that everything before this hole has arrived. If a request was sent again for the hole, its
-    // response has begun to arrive.
+    // Call when everything before this hole has arrived. If a request was repeated for the hole, its response
+    // has then begun to arrive.
     void begin(TimePoint now) {
       if (!asked || !again || lost) return;
       begun = true;
       since = now;
     }
-    // Whether packets from `at` on that are sent again may join this hole: it ends at `at`, and was itself
-    // sent again, no earlier than `earliest`.
+    // Whether packets from `at` on, which are sent again now, may join this hole. They may if the hole ends
+    // at `at` and was itself sent again, no earlier than `earliest`.
     bool may_grow(roce::Psn at, TimePoint earliest) const {
       return again && !lost && !asked && limit == at && since >= earliest;
     }
@@ -73,7 +78,8 @@ class LossScoreboard {
   const std::vector<Hole>& all() const { return scoreboard_; }
   std::vector<Hole>& all() { return scoreboard_; }
 
-  // Removes the holes before `limit`: everything before it is acknowledged.
+  // Call when everything before `limit` is acknowledged. Removes the holes before `limit`, and moves top() up
+  // to it.
   void advance(roce::Psn limit, TimePoint now);
 
   enum class State : uint8_t {
@@ -85,7 +91,8 @@ class LossScoreboard {
 
   // Notes that [first, limit) has arrived; PSNs between top() and `first` become a hole. Calls arrived(from,
   // to, state) for each newly arrived part, with its previous state, and closed(hole) for each hole that is
-  // filled completely or in part. Returns false, without effect, if there are too many holes.
+  // filled completely or in part. Returns false, without effect, if there are too many holes or memory has
+  // run out.
   template <class Arrived, class Closed>
   bool fill(roce::Psn first, roce::Psn limit, TimePoint now, Arrived arrived, Closed closed) {
     if (!first.is_before(top_)) {
@@ -126,7 +133,7 @@ class LossScoreboard {
   }
 
   // Makes [top(), limit) a hole, if `limit` is after top(). Returns false, without effect, if there are too
-  // many holes.
+  // many holes or memory has run out.
   bool extend(roce::Psn limit, TimePoint now) {
     if (!limit.is_after(top_)) return true;
     if (!add({top_, limit, now})) return false;
@@ -157,8 +164,8 @@ class LossScoreboard {
 
   // Returns the first hole that must be sent again; nullptr if there is none.
   const Hole* first_lost() const;
-  // Notes that all packets before `limit` in holes with `lost` were sent again. Calls again(from, to) for
-  // each range of these packets.
+  // Notes that all packets before `limit` in holes whose `lost` is true were sent again as `repair` says.
+  // Calls again(from, to) for each range of these packets.
   template <class Again>
   void sent_again(roce::Psn limit, const Repair& repair, Again again) {
     for (size_t i = 0; i < scoreboard_.size() && scoreboard_[i].first.is_before(limit); ++i) {
@@ -183,7 +190,8 @@ class LossScoreboard {
   static State state_of(const Hole& hole) {
     return hole.lost ? State::kLost : hole.again ? State::kAgain : State::kUnderWay;
   }
-  // Makes room for one more hole, up to `most` in total. Allocates if needed; the holes may move.
+  // Makes room for one more hole, up to `most` in total. Allocates if needed; the holes may move. Returns
+  // false if there are `most` holes already or memory has run out.
   bool has_room(size_t most);
   bool add(const Hole& hole);
   // Index of the first hole that ends after `psn`.
@@ -193,7 +201,8 @@ class LossScoreboard {
     return static_cast<size_t>(at - scoreboard_.begin());
   }
   size_t cut(size_t place, roce::Psn from, roce::Psn to, TimePoint now);
-  // Splits a hole in two. REQUIRES: has_room(kMaxParts), and the hole lies on both sides of `at`
+  // Splits the hole at index `place` in two. REQUIRES: has_room(kMaxParts), and the hole lies on both sides
+  // of `at`
   void split(size_t place, roce::Psn at);
 
   std::vector<Hole> scoreboard_;  // in PSN order, disjoint

@@ -24,11 +24,11 @@ struct Attachment {
 };
 
 // The QPs attached to a multicast group. Each gets a copy of the group's datagrams (IBTA volume 1, 10.5.2).
-// Pure; for the shard's lock holder.
+// Pure. Threads: the caller holds the shard's lock.
 class MulticastMembers {
  public:
-  // Attaches a QP. A QP may be attached several times, and must be detached as often; it gets one copy of
-  // each datagram. Errors: ENOMEM.
+  // Attaches a QP. A QP may be attached several times, and must be detached as often. It still gets only one
+  // copy of each datagram. Errors: ENOMEM.
   Result<void> attach(const Attachment& attachment);
   // Undoes one attach(). Returns false if the QP is not attached.
   bool detach(const QueuePair& qp);
@@ -59,7 +59,7 @@ class MulticastMembers {
     uint32_t times = 1;
   };
   std::vector<Member>::iterator find(const QueuePair& qp);
-  // QPNs are unique within a machine only: another machine's datagram may have the same one.
+  // QPNs are unique within a machine only: another machine's datagram may have the member's QPN.
   static bool may_be_echo(const Attachment& member, const IncomingPacket& packet) {
     return member.blocks_own && packet.packet.headers.source == member.qp->config().qpn;
   }
@@ -70,8 +70,9 @@ class MulticastMembers {
 // Recognizes duplicates of multicast datagrams, which may arrive twice: over shared memory and over the wire.
 // Either copy may be first, and either may be missing. Copies have the same sender QPN and PSN.
 //
-// Remembers the last kWindow packets of each sender, more than can wait in a socket. An older packet is
-// therefore no late copy: the sender has started again. Pure; for the shard's lock holder.
+// Remembers the last kWindow packets of each sender, more than can wait in a socket. So a packet that is
+// older than these is no late copy: its sender has started again with other PSNs. Pure. Threads: the caller
+// holds the shard's lock.
 class MulticastCopies {
  public:
   static constexpr uint32_t kWindow = 1 << 15;
@@ -79,14 +80,16 @@ class MulticastCopies {
   // A sender that was silent for this long makes room for another.
   static constexpr Duration kForgottenAfter = std::chrono::seconds(10);
 
+  // How a copy has come: over shared memory or over the wire.
   enum class Way : uint8_t { kMemory, kWire };
 
   // Whether this sender is remembered, so that copies from it may have come over shared memory.
   bool knows(roce::Qpn sender) const {
     return std::ranges::any_of(senders_, [&](const auto& known) { return known->qpn == sender; });
   }
-  // Notes that a copy of a packet has come, and returns whether to deliver it: it is the first one. For
-  // senders beyond kMaxSenders, delivers only the copy from the wire.
+  // Notes that a copy of a packet has come. Returns true if the copy must be delivered, because it is the
+  // first. If the sender cannot be remembered (kMaxSenders, memory), returns true only for copies from the
+  // wire.
   bool is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoint now);
 
  private:

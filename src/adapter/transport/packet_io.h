@@ -52,13 +52,14 @@ class BlockPin {
 // acknowledged. After that the receiver has the packets: copies still in flight are duplicates, whose
 // contents do not matter.
 //
-// For the shard's lock holder, like the requester.
+// Threads: the caller holds the lock of the requester's shard.
 class BlockPins {
  public:
   static constexpr uint32_t kMax = 64;
 
-  // Keeps a pin until everything before `until` is acknowledged: the PSN after the block's last packet.
-  // Returns false if kMax blocks are pinned or memory has run out. REQUIRES: `until` never decreases
+  // Keeps a pin on a block until everything before `until` is acknowledged. `until` is the PSN after the last
+  // packet that is sent from the block. Returns false if kMax blocks are pinned or memory has run out.
+  // REQUIRES: `until` never decreases
   bool hold(roce::Psn until, const BlockPin& pin) noexcept {
     if (count_ > 0 && at(count_ - 1).pin.is_of_block_of(pin)) {
       at(count_ - 1).until = until;
@@ -69,7 +70,7 @@ class BlockPins {
     at(count_++) = {until, pin.again()};
     return true;
   }
-  // Drops the pins that are not needed once all PSNs before `unacked` are acknowledged.
+  // Drops the pins that are no longer needed: all PSNs before `unacked` are acknowledged.
   void release_before(roce::Psn unacked) {
     while (count_ > 0 && !unacked.is_before(at(0).until)) release_first();
   }
@@ -102,7 +103,7 @@ struct Acknowledgement {
   uint8_t syndrome;
 };
 
-// Headers of the acknowledgement as a packet of its own.
+// Returns the headers of the packet if the acknowledgement is sent in a packet of its own.
 inline roce::Headers headers_of(const Acknowledgement& acknowledgement, roce::Qpn destination) {
   roce::Headers headers;
   headers.opcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kAcknowledge);
@@ -113,11 +114,12 @@ inline roce::Headers headers_of(const Acknowledgement& acknowledgement, roce::Qp
   return headers;
 }
 
-// An outgoing packet. Everything that it points to is valid only during the call.
+// An outgoing packet. Everything that it points to is valid only during the call. Reading the payload may
+// fault, as the program may have unmapped it; the packet's SendStatus is then kFault.
 struct OutgoingPacket {
   const roce::Path& path;
   const roce::Headers& headers;         // `pad` is set
-  std::span<const ConstBytes> payload;  // pieces of user memory, in order; may fault
+  std::span<const ConstBytes> payload;  // pieces of user memory, in order; reading them may fault
   uint32_t payload_bytes;               // their sum
   uint32_t count = 1;                   // packets in a super-packet; see Traits::joined_bytes
   // An acknowledgement to the same QP, to be sent before the packet. Only on routes with
@@ -136,7 +138,7 @@ struct OutgoingPacket {
   bool follows_longer = false;
 };
 
-// Headers of message `index` of a batch, as if sent alone.
+// Returns the headers that message `index` of a batch would have if it were sent alone.
 inline roce::Headers headers_of_message(const roce::Headers& headers, std::span<const uint8_t> messages,
                                         size_t index) {
   roce::Headers own = headers;
@@ -151,22 +153,22 @@ inline constexpr uint32_t kLongestJoinedMessage = 128;
 inline constexpr uint32_t kMaxJoinedMessages = 16;
 static_assert(kLongestJoinedMessage <= UINT8_MAX);
 
-// A SEND of RC in one packet or super-packet, with nothing but data: most messages over shared memory. Stands
-// for a packet with these headers, but is cheaper to build and to examine than an OutgoingPacket or
-// IncomingPacket.
+// A SEND of RC in one packet or super-packet, with nothing but data: most messages over shared memory. A
+// PlainSend replaces a packet with these headers, and is cheaper to build and to examine than an
+// OutgoingPacket or IncomingPacket.
 struct PlainSend {
   static constexpr uint8_t kOpcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
 
   roce::PlainHeaders headers;                        // of kOpcode; `pad` is set
-  ConstBytes payload;                                // outgoing: user memory, may fault
+  ConstBytes payload;                                // outgoing: user memory; reading it may fault
   uint32_t count = 1;                                // as in OutgoingPacket
   const Acknowledgement* acknowledgement = nullptr;  // as in OutgoingPacket
 };
 
 enum class SendStatus : uint8_t {
   kSent,   // sent; may be lost on the way, as any packet
-  kBusy,   // no room now: retry the same packet later
-  kFault,  // the payload's memory is gone: nothing was sent
+  kBusy,   // the route is full: retry the same packet later
+  kFault,  // the payload's memory cannot be read: nothing was sent
 };
 
 // A requester's connection to its responder: both QPNs, and the first PSN of the requests.
@@ -181,9 +183,9 @@ class LentPayload {
  public:
   virtual ~LentPayload() = default;
   virtual uint32_t bytes() const = 0;
-  // Copies the whole payload, which came by `connection`, into pieces that have bytes() bytes in total.
-  // Returns false if it cannot be fetched: the sender must then send it another way. A part may have been
-  // written.
+  // Copies the whole payload of a packet of `connection` to `to`, whose pieces have bytes() bytes in total.
+  // Returns false if the payload cannot be fetched. Then a part of `to` may have been written, and the sender
+  // must send the payload in a packet.
   virtual bool fetch(const Connection& connection, std::span<const ConstBytes> to) = 0;
 };
 
@@ -200,14 +202,14 @@ auto as_packet(const roce::Path& path, const PlainSend& message, Use use) {
 }
 
 // A packet train to be sent: consecutive Middle packets of one message, each with a full path MTU of payload.
-// To build them together is cheaper than to build each; they leave as if sent one by one.
+// Building them together is cheaper than building each of them. They leave as if sent one by one.
 // (congestion::PacketTrain records one that was sent.)
 struct PacketTrain {
   const roce::Path& path;
   // Headers of the first packet, except ack_request, which is that of the last packet. The opcode has no
   // extension headers.
   roce::PlainHeaders headers;
-  const std::byte* payload;  // of all packets, contiguous; user memory, may fault
+  const std::byte* payload;  // of all packets, contiguous; user memory: reading it may fault
   uint32_t packet_payload;   // bytes per packet: a multiple of four
   uint32_t count;
   // If not null, the port may send the packets from its own blocks without a copy, and pins these blocks
@@ -216,7 +218,7 @@ struct PacketTrain {
   BlockPins* pins = nullptr;
   bool before_last = false;
 
-  // The train from packet `index` on, of at most `most` packets.
+  // Returns the part of the train that begins at packet `index` and has at most `most` packets.
   PacketTrain part(uint32_t index, uint32_t most) const {
     PacketTrain rest = *this;
     rest.headers.psn = headers.psn + index;
@@ -226,6 +228,7 @@ struct PacketTrain {
     rest.before_last = before_last && index + rest.count == count;
     return rest;
   }
+  // The blocks of the train stay pinned until everything before this PSN is acknowledged.
   roce::Psn pinned_until() const { return headers.psn + count + (before_last ? 1 : 0); }
 };
 // Result of sending a train: the number of packets sent, from the first on, and why the next one was not.
@@ -234,11 +237,13 @@ struct TrainSent {
   SendStatus status = SendStatus::kSent;
 };
 
-// Output of transport: a net::Port, the channel to another process, or the simulator's wire.
+// Takes the packets that the transport services send: a net::Port, the channel to another process, or the
+// simulator's wire. Never waits: a full sink returns SendStatus::kBusy.
 class PacketSink {
  public:
   virtual ~PacketSink() = default;
   virtual SendStatus send(const OutgoingPacket& packet) = 0;
+  // Sends a PlainSend along `path`, with the effect of sending the packet that it replaces.
   virtual SendStatus send_plain(const roce::Path& path, const PlainSend& message) {
     return as_packet(path, message, [this](const OutgoingPacket& packet) { return send(packet); });
   }
@@ -258,9 +263,10 @@ class PacketSink {
     return {train.count, SendStatus::kSent};
   }
 
-  // Tell whether the receiver's process has taken what was sent into shared memory. put_so_far() returns the
-  // amount put into the ring so far, a counter that wraps. is_taken() returns whether the receiver has taken
-  // this amount. On a network, it always returns true.
+  // Tell whether the receiving process has taken the packets that were sent over shared memory. put_so_far()
+  // returns the number of entries written to the channel's ring so far, which wraps. is_taken(n) returns
+  // whether the receiver has taken the first `n` entries, or has ended. On a network, is_taken() always
+  // returns true.
   virtual uint32_t put_so_far() const { return 0; }
   virtual bool is_taken(uint32_t /*so_far*/) const { return true; }
 };
@@ -281,9 +287,9 @@ struct IncomingPacket {
   }
 };
 
-// Octets of packets as port counters count them: everything between the packet delimiters (IBTA volume 1,
-// 16.1.3.5). For RoCEv2, from the IP header to the ICRC, as the kernel's rxe counts its bytes. Messages over
-// shared memory count as the packets that they replace.
+// The functions below return numbers of octets as port counters count them: everything between the packet
+// delimiters (IBTA volume 1, 16.1.3.5). For RoCEv2 that is from the IP header to the ICRC, as in the byte
+// counters of the kernel's rxe. Messages over shared memory count as the packets that they replace.
 
 // Octets of a packet with a BTH and no payload.
 inline uint32_t least_octets(const roce::Path& path) {

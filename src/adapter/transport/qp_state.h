@@ -21,6 +21,7 @@ enum ServiceBit : uint8_t {
   kXrcSendService = 1 << 4,
   kXrcRecvService = 1 << 5,
 };
+// Returns the ServiceBit of a QP type; 0 for other types.
 constexpr uint8_t service_bit(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:
@@ -40,11 +41,12 @@ constexpr uint8_t service_bit(ibv_qp_type type) {
   }
 }
 
-// Name of the state, for messages.
+// Returns the name of the state, for messages.
 const char* name_of(ibv_qp_state state);
 
-// Returns 0 if a modify from `from` to `to` may set the attributes in `mask`; else EINVAL, with the reason
-// recorded (base/failed_call.h).
+// Checks a modify of a QP from state `from` to state `to` that sets the attributes in `mask`
+// (ibv_qp_attr_mask). Returns 0 if the table allows it; else EINVAL, with the reason recorded
+// (base/failed_call.h).
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask);
 
 // Posting rules of the verbs: a send may be posted in RTS, SQD, SQE and ERR, a receive in any state but

@@ -30,13 +30,13 @@
 
 namespace verbena::transport {
 
-// The receive requests for a QP's incoming messages, from its own receive queue or a shared one.
+// Gives a QP the receive requests for its incoming messages, from its own receive queue or from a shared one.
 //
-// A request of the QP's own queue stays in its ring until its message is complete. A request of a shared
-// queue is taken out and held here until then, since messages of other QPs take the following requests (IBTA
-// volume 1, 10.2.9).
+// A request of the QP's own queue stays in the queue's ring until its message is complete. A request of a
+// shared queue is taken out of that queue, and held here until its message is complete. Messages of other QPs
+// take the following requests (IBTA volume 1, 10.2.9).
 //
-// For the shard's lock holder, except posting to own().
+// Threads: the caller holds the shard's lock, except for posting to own() (under QueuePair::recv_lock()).
 class Receives {
  public:
   // `shared` may be null. `cq` and `pd` are the QP's; a shared queue has its own PD, and one for XRC or tag
@@ -51,13 +51,13 @@ class Receives {
   const queues::RecvQueue& own() const { return own_; }
   queues::SharedReceiveQueue* shared() { return shared_; }
 
-  // XRC: takes receive requests from `shared` from now on, the queue that the peer's packet names. REQUIRES:
-  // no message is being received
+  // XRC: takes receive requests from `shared` from now on. The peer's packet names this queue. REQUIRES: no
+  // message is being received
   void select(queues::SharedReceiveQueue& shared) {
     shared_ = &shared;
     if (held_ == nullptr) held_ = std::make_unique<queues::HeldReceive>();
   }
-  // Call before a shared queue is destroyed. Drops a request that was taken from it.
+  // Call before a shared queue is destroyed. Drops a request that was taken from that queue and is held here.
   void forget(const queues::SharedReceiveQueue& shared) {
     if (shared_ != &shared) return;
     shared_ = nullptr;
@@ -100,7 +100,7 @@ class Receives {
     holding_ = false;
   }
 
-  // The protection domain of the keys in receive requests, and the completion queue of these requests.
+  // The protection domain of the keys in receive requests, and the completion queue for these requests.
   memory::PdId pd() const { return shared_ != nullptr ? shared_->pd() : pd_; }
   queues::CompletionQueue* cq() const {
     return shared_ != nullptr && shared_->cq() != nullptr ? shared_->cq() : cq_;
@@ -119,14 +119,14 @@ struct OwnerAnswer;
 class QueueOwners;
 struct TaggedMessage;
 
-// Receives asynchronous events of a QP (IBTA volume 1, 11.6.3). Called by the shard's lock holder.
+// Receives asynchronous events of a QP (IBTA volume 1, 11.6.3). Called with the shard's lock held.
 class QpEventListener {
  public:
   virtual ~QpEventListener() = default;
   virtual void on_qp_event(ibv_event_type event) = 0;
 };
 
-// Attributes that modify_qp sets.
+// Attributes that ibv_modify_qp() sets. Timers and counts are encoded as in struct ibv_qp_attr.
 struct QpAttributes {
   roce::Path path;
   roce::Qpn destination;
@@ -135,17 +135,17 @@ struct QpAttributes {
   roce::Psn receive_psn;
   roce::Psn send_psn;
   memory::Access access = 0;
-  uint8_t max_rd_atomic = 0;
-  uint8_t max_dest_rd_atomic = 0;
-  uint8_t min_rnr_timer = 0;
-  uint8_t timeout = 0;
+  uint8_t max_rd_atomic = 0;       // READs and atomics in flight as the requester
+  uint8_t max_dest_rd_atomic = 0;  // as the responder
+  uint8_t min_rnr_timer = 0;       // code of the wait that RNR NAKs ask for
+  uint8_t timeout = 0;             // ACK timeout: 4.096 us * 2^timeout; 0: none
   uint8_t retry_count = 0;
-  uint8_t rnr_retry = 0;
+  uint8_t rnr_retry = 0;        // 7: without limit
   bool notify_drained = false;  // IBV_QP_EN_SQD_ASYNC_NOTIFY: raise an event when draining in SQD ends
 };
 
-// Max time for which an XRC target asks requesters to wait while the process that owns a shared receive queue
-// does not answer.
+// Max time for which an XRC target asks its requester to wait, while the process that owns a shared receive
+// queue does not answer forwarded requests.
 inline constexpr Duration kLongestPatience = std::chrono::seconds(4);
 
 // Parameters of a QP that never change.
@@ -153,7 +153,7 @@ struct QpConfig {
   roce::Qpn qpn;
   ibv_qp_type type{};  // for error texts
   memory::PdId pd = 0;
-  bool signal_all = false;
+  bool signal_all = false;  // every send request is signaled (sq_sig_all)
   queues::CompletionQueue* send_cq = nullptr;
   queues::CompletionQueue* recv_cq = nullptr;
   queues::SharedReceiveQueue* srq = nullptr;  // instead of a receive queue of its own
@@ -162,21 +162,20 @@ struct QpConfig {
   const queues::SharedReceiveQueueTable* srqs = nullptr;
   uint64_t xrc_domain = 0;
   Routes* routes = nullptr;       // null: packets are lost, as without a wire
-  QueueOwners* owners = nullptr;  // for queues of other processes; null: no other process has the domain open
+  QueueOwners* owners = nullptr;  // XRC targets: forwards requests to other processes; null: cannot
   QpEventListener* listener = nullptr;
   QpCounters* counters = nullptr;
   QpMoreCounters* more_counters = nullptr;  // null: not counted
   PathNumbers* path_numbers = nullptr;      // null: not recorded
   // Where a responder stores its protocol::ResponderProgress before each acknowledgement; null: nowhere.
   std::atomic<uint64_t>* progress = nullptr;
-  // Min ACK timeout, though a program may ask for as little as 8 us. Threads share processors, and the
-  // answering thread may not run for some milliseconds: with less, a busy machine's scheduling looks like
-  // loss.
+  // Min ACK timeout; a program may ask for as little as 8 us. Threads share processors, so the answering
+  // thread may not run for some milliseconds. With a shorter timeout, that would look like loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
   // Congestion control on routes that may lose packets.
   congestion::Kind congestion = congestion::Kind::kFixed;
   // Whether to use congestion control, SACKs and receiver reports, and to send only missing packets again. If
-  // false, the QP uses a fixed window, and after a loss sends everything again from the lost packet on, as
+  // false, the QP uses a FixedWindow, and after a loss sends everything again from the lost packet on, as
   // adapters do.
   bool repairs = true;
   IncastMeter* incast = nullptr;     // null: senders are not counted
@@ -190,12 +189,12 @@ enum class TransmitResult : uint8_t {
   kBusy,   // the route is full
 };
 
-// Whether the QP has taken a packet, and why not. kAccepted includes packets that the protocol answers with a
-// NAK.
+// Whether the QP has accepted a packet, or why it has dropped it. Packets that the protocol answers with a
+// NAK are accepted, too.
 enum class Verdict : uint8_t { kAccepted, kNotReady, kWrongService, kBadPkey, kBadSource };
 
-// Two sizes that do not match, so that a request was refused. Error texts name them. `bytes` is the size that
-// came, `room` the size that was expected or available.
+// Two sizes that do not match, so that a request was refused. Error texts name both sizes. `bytes` is the
+// size of what came, `room` the size that was available.
 struct Misfit {
   enum class Kind : uint8_t {
     kNone,
@@ -209,10 +208,10 @@ struct Misfit {
 };
 
 // Base class of queue pairs: the part that all transport services share. Pure: it gets packets and the time
-// from its caller, and sends packets by its route.
+// from its caller, and sends packets by its Route.
 //
-// Threads: everything is for the shard's lock holder, with two exceptions. Any thread may post (send_queue
-// and recv_queue, under their locks) and read state().
+// Threads: callers hold the lock of the QP's shard (docs/glossary.md), with two exceptions. Any thread may
+// post (to send_queue() and recv_queue(), under send_lock() and recv_lock()) and read state().
 class alignas(kCacheLine) QueuePair {
  public:
   QueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -238,32 +237,33 @@ class alignas(kCacheLine) QueuePair {
   // The route of the QP's packets: found at the transition to RTR, and kept until RESET or reroute().
   // Requests of a datagram QP have their own addresses: its route is that of the latest packet.
   const Route& route() const { return *route_; }
-  // Call when there may be a better route to the peer. Looks up the route again once no packet is in flight
-  // that packets on the new route could overtake. REQUIRES: the caller then calls Shard::touched()
+  // Call when there may be a better route to the peer. Looks up the route again, but not before packets in
+  // flight have arrived: packets on the new route could overtake them. REQUIRES: the caller then calls
+  // Shard::touched()
   virtual void reroute() {}
 
-  // Call when a packet of the connected peer came over shared memory, so that both sides use this route.
-  // peer_is_local() is true until this QP looks up its route again.
+  // Call when a packet of the connected peer has come over shared memory, so that both sides use shared
+  // memory. peer_is_local() is then true until this QP looks up its route again.
   void note_local_peer() { peer_is_local_ = true; }
   bool peer_is_local() const { return peer_is_local_; }
 
   // Publishes `count` receive requests that were filled in. Returns true if the caller must ring the shard's
-  // doorbell: a request of the peer waits for one, or the QP is in ERR and must flush them. (Posting sends
-  // always rings.)
+  // doorbell: a request of the peer waits for a receive request, or the QP is in ERR and must flush receive
+  // requests. (After posting sends, the caller always rings.)
   //
   // A thread that changes the state does not wait for posting threads: they may be inside a batch
-  // (ibv_wr_start), which only they can end. So a thread that saw the state before ERR may still publish. It
-  // publishes, then reads the state; fail() and enter() store the state, then look for requests. All four
-  // accesses are sequentially consistent, so that one side sees the other: either the flush finds the
-  // request, or the poster sees ERR and rings. With plain stores both could miss, as each store may wait in
-  // its processor's store buffer.
+  // (ibv_wr_start), which only they can end. So a thread that saw the state before ERR may still publish. The
+  // posting thread publishes, then reads the state; fail() and enter() store the state, then look for
+  // requests. All four accesses are sequentially consistent, so that one side sees the other: either the
+  // flush finds the request, or the poster sees ERR and rings. With plain stores both could miss, as each
+  // store may wait in its processor's store buffer.
   bool publish_receives(uint32_t count) {
     recv_queue().publish_and_look(count);
     return state_.load(std::memory_order_seq_cst) == IBV_QPS_ERR ||
            awaits_receive_.load(std::memory_order_seq_cst);
   }
-  // Sets whether a request of the peer waits for a receive request: if so, publish_receives() returns true.
-  // The caller looks for receive requests afterwards, as fail() does.
+  // Sets whether a request of the peer waits for a receive request. While it does, publish_receives() returns
+  // true. The caller looks for receive requests after this call, as fail() does.
   void await_receive(bool waits) {
     if (awaits_receive_.load(std::memory_order_relaxed) != waits) awaits_receive_.store(waits);
   }
@@ -276,7 +276,8 @@ class alignas(kCacheLine) QueuePair {
     details_ = on ? config_.trace : nullptr;
     traced_posts_ = send_queue_.posted();
   }
-  // Traces a packet to this QP before it is examined; trace_refusal() traces one that was not taken.
+  // Traces a packet to this QP before the packet is examined. trace_refusal() traces that the packet was
+  // dropped, and why.
   void trace_received(const IncomingPacket& packet) {
     if (details_ != nullptr) [[unlikely]]
       trace_arrived(packet);
@@ -288,8 +289,7 @@ class alignas(kCacheLine) QueuePair {
       trace_new_requests();
   }
 
-  // The completion counters that are attached to the QP; null for kinds that are not counted. REQUIRES: the
-  // shard's lock
+  // The completion counters that are attached to the QP; null for kinds of requests that are not counted.
   CompletionCounts completion_counts() const { return counts_ != nullptr ? *counts_ : CompletionCounts{}; }
   void set_completion_counts(const CompletionCounts& counts) {
     counts_ = std::make_unique<CompletionCounts>(counts);
@@ -303,24 +303,24 @@ class alignas(kCacheLine) QueuePair {
     return std::nullopt;
   }
 
-  // Sends what may be sent now, at most `budget` packets or super-packets. Without `with_acknowledgements`,
-  // leaves out acknowledgements that nothing urgent needs: they may wait for the application's next verb, and
-  // travel with the message that it sends.
+  // Sends what may be sent now, at most `budget` packets or super-packets. If `with_acknowledgements` is
+  // false, keeps back an acknowledgement that may wait. The application may send a message with its next
+  // verb, and that message then carries the acknowledgement.
   virtual TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) = 0;
 
-  // Fast path of transmit(): sends posted requests, with an acknowledgement that is due. Returns true if
-  // nothing is left for transmit() to do.
+  // Fast path of transmit(): sends posted requests, and an acknowledgement that is due. Returns false if the
+  // caller must call transmit() for the rest.
   virtual bool send_at_once(TimePoint) { return false; }
 
-  // Sends an acknowledgement that is due, if it may leave before everything else.
+  // Sends an acknowledgement that is due, if it may leave before everything else that the QP has to send.
   virtual void transmit_acknowledgement() {}
 
-  // Whether transmit() has something to do: has_acknowledgement() for an acknowledgement that may wait,
-  // has_urgent() for everything else.
+  // Whether transmit() has something to do. has_acknowledgement() reports an acknowledgement that may wait,
+  // has_urgent() reports everything else.
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;
   // Whether sending may wait to coalesce more requests: the next request is small, and earlier requests are
-  // in flight. The application waits for the earlier requests, so it will call again.
+  // in flight. The application waits for the earlier requests, so it will call a verb again soon.
   virtual bool may_gather() const { return false; }
   // Whether received packets need their traffic class and hop limit: for a GRH, or for ECN marks.
   virtual bool wants_ip_details() const { return false; }
@@ -330,8 +330,8 @@ class alignas(kCacheLine) QueuePair {
   virtual bool has_outstanding() const = 0;
 
   // Call after on_packet(), transmit() and on_timer(), when the QP's state is consistent. If a completion
-  // queue in error has lost a completion of this QP, the QP enters ERR, as its results cannot be relied on
-  // (IBTA volume 1, 11.6.3.2: local work queue catastrophic error).
+  // queue in error (it was full) has lost a completion of this QP, the QP enters ERR: its program does not
+  // learn all results (IBTA volume 1, 11.6.3.2: local work queue catastrophic error).
   void answer_lost_completions() {
     if (completion_lost_) fail_for_lost_completions();
   }
@@ -341,31 +341,33 @@ class alignas(kCacheLine) QueuePair {
   virtual TimePoint deadline() const = 0;
   virtual void on_timer(TimePoint now) = 0;
 
-  // Called on an XRC target when the process that owns a shared receive queue has answered forwarded
-  // requests, or has ended.
+  // XRC targets: called when the process that owns a shared receive queue has answered forwarded requests, or
+  // has ended. on_owner_gone() gets the slot of the process, and the code of the NAK to send.
   virtual void on_owner_answer(const OwnerAnswer&) {}
   virtual void on_owner_gone(uint32_t, roce::NakCode) {}
 
-  // Next PSNs, as query_qp reports them.
+  // The next PSN to send and the next expected PSN, as ibv_query_qp() reports them.
   virtual roce::Psn next_send_psn() const = 0;
   virtual roce::Psn next_receive_psn() const = 0;
   // The receive PSN as stored in the status page (protocol::kQpReceivePsn).
   virtual uint64_t receive_progress() const { return next_receive_psn().value(); }
 
-  // Completes all requests in the queue with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR (or SQE, for the
-  // send queue only)
+  // Complete all requests in the queue with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR; for the send
+  // queue, ERR or SQE
   void flush_send_queue();
   void flush_recv_queue();
 
   // The memory windows bound to the QP. They must be unbound before the QP is destroyed.
   memory::BoundWindows& bound_windows() { return bound_windows_; }
 
-  // For the shard's lists of QPs that have something to send, owe an acknowledgement, or were posted to.
+  // Place of the QP in the shard's lists: QPs that have something to send, QPs that owe an acknowledgement,
+  // and QPs with new requests.
   ListHook ready_hook;
   ListHook acknowledgement_hook;
   std::atomic<bool> doorbell_rung{false};
   std::atomic<QueuePair*> doorbell_next{nullptr};
-  // For the shard's timer wheel: the QP's place and its time; kNever while it has none.
+  // Place of the QP in the shard's timer wheel, and the time for which it is there; kNever: it is not in the
+  // wheel.
   ListHook timer_hook;
   TimePoint timer_armed_for = kNever;
 
@@ -378,10 +380,11 @@ class alignas(kCacheLine) QueuePair {
   bool has_to_flush() const { return !send_queue_.empty() || receives_.any_to_flush(); }
   bool send_queue_empty() const { return send_queue_.empty(); }
 
-  // The route to the sender of a packet: see Routes::find_known().
+  // Returns the route to the sender of a packet; see Routes::find_known().
   const Route& known_route(const roce::Path& path, roce::Qpn destination) const {
     return config_.routes != nullptr ? config_.routes->find_known(path, destination) : no_route();
   }
+  // Looks up the route to `destination`, and sends the QP's packets by it from now on.
   void find_route(const roce::Path& path, roce::Qpn destination) {
     go_by(config_.routes != nullptr ? config_.routes->find(path, destination) : no_route());
   }
@@ -414,24 +417,25 @@ class alignas(kCacheLine) QueuePair {
   }
   // Whether each packet is traced.
   bool traces_packets() const { return details_ != nullptr; }
-  // Sends the connected peer a control packet, which belongs to no message: a CNP, or a vendor opcode that
-  // only Verbena understands.
+  // Sends the connected peer a control packet. A control packet belongs to no message: it is a CNP, or has a
+  // vendor opcode that only Verbena understands.
   SendStatus send_word(uint8_t opcode, roce::Psn psn, ConstBytes payload = {});
-  // Sends a control packet to any QP. Captures also get the source QP, which most control packets do not
-  // carry on the wire.
+  // Sends a control packet to any QP. Packet captures also show the source QP, which most control packets do
+  // not carry on the wire.
   SendStatus send_word(const Route& route, const roce::Path& path, roce::Headers headers, ConstBytes payload);
   // Keeps the peer's text on why it refuses our oldest request, for the error message. The peer is on this
-  // host; the text is not trusted.
+  // host, but its text is not trusted: keeps at most 400 bytes, and replaces unprintable ones.
   void hear_refusal(ConstBytes words);
-  // Whether the packet's sender should be told about other senders to this process.
+  // Counts a received packet for the IncastMeter. Returns true if the packet's sender should now get a report
+  // on the other senders to this process; never for a lossless route.
   bool has_news_of_incast(IncastShare& share, const roce::Packet& packet, TimePoint now) {
     return config_.incast != nullptr && !route_->traits.lossless &&
            share.on_packet(*config_.incast, packet.payload.size(), now);
   }
 
-  // Whether a packet came from our peer's address to ours, as the kernel's rxe checks. The device must match
-  // as well where the addresses need it (link-local ones). Interface index 0 matches any device: the packet
-  // came without one, or the device is unknown.
+  // Whether a packet came from our peer's address to ours, as the kernel's rxe checks. The network interface
+  // must match, too, if both paths have one (link-local addresses). Interface index 0 means that the
+  // interface is unknown.
   bool is_from_peer(const roce::Path& incoming) const {
     const roce::Path& ours = attributes_.path;
     if (incoming.source != ours.destination || incoming.destination != ours.source) return false;
@@ -456,7 +460,8 @@ class alignas(kCacheLine) QueuePair {
 
   virtual void on_enter(ibv_qp_state from, ibv_qp_state to) = 0;
 
-  // Enters ERR because of an error on the wire or in memory, and then raises `event`. Does nothing in ERR.
+  // Enters ERR because of an error on the wire or in memory, and then raises `event`, if any. Does nothing if
+  // the QP is in ERR already.
   void fail(std::optional<ibv_event_type> event = std::nullopt);
 
   // Completes the oldest request of the send queue, and frees its slot. A completion entry is written only if
@@ -474,7 +479,8 @@ class alignas(kCacheLine) QueuePair {
     count(kSends, sends);
     send_queue_.consume(requests);
   }
-  // Fails the oldest request of the send queue, which stops this queue only (IBTA volume 1, 10.3.1: SQE).
+  // Completes the oldest request of the send queue with the error `status`, and enters SQE: only the send
+  // queue stops (IBTA volume 1, 10.3.1).
   void fail_send(ibv_wc_status status) {
     complete_send(send_queue_.at(send_queue_.consumed()), status);
     enter(IBV_QPS_SQE, protocol::TraceCause::kFailure);
@@ -484,6 +490,8 @@ class alignas(kCacheLine) QueuePair {
     if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
     if (state() == IBV_QPS_ERR) flush_recv_queue();
   }
+  // Completes a request that fetch_rendezvous() has posted: its READ completes the matched receive buffer
+  // with `status`, its SEND has no completion.
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the current receive request with the result in `wc`. REQUIRES: receives().current() was not
   // null
@@ -493,8 +501,8 @@ class alignas(kCacheLine) QueuePair {
   // Like complete_plain_receive() for several SENDs; the caller has called receives().finish() for each of
   // them.
   void complete_plain_receives(std::span<const queues::CompletionQueue::Differing> received);
-  // Like complete_recv(), for a buffer that a tag matched: the message's data is in the buffer, or a READ
-  // fetches it.
+  // Like complete_recv(), for a receive buffer whose tag matched. The message's data is in the buffer, or a
+  // READ is fetching it.
   void complete_match(const TaggedMessage& message, ibv_wc_status status, uint8_t flags, uint32_t bytes);
   // Writes the completion of a match before the message's data has come. The receive request stays current.
   void announce_match(const TaggedMessage& message) {
@@ -520,7 +528,7 @@ class alignas(kCacheLine) QueuePair {
     config_.listener->on_qp_event(event);
   }
 
-  // Traces an event that is rare; note_frequent() traces one that a network can make frequent.
+  // Traces a rare event. note_frequent() traces an event that the network can make frequent.
   void note(trace::Kind kind, const trace::Recorder::Numbers& numbers = {}) const {
     if (config_.trace != nullptr) config_.trace->note(config_.qpn, kind, numbers);
   }
@@ -530,8 +538,8 @@ class alignas(kCacheLine) QueuePair {
   void note_dropped(protocol::TraceDrop why, const roce::Headers& headers) const {
     note_frequent(trace::Kind::kDropped, {static_cast<uint64_t>(why), headers.opcode, headers.psn.value()});
   }
-  // Whether to log a dropped message, for services that drop silently. Returns true only for the first
-  // message per reason until RESET, as a peer may send any number.
+  // Returns whether to log a dropped message, if the log has `level`. For services that send no NAKs. Returns
+  // true only for the first message per reason until RESET, as a peer may send any number.
   bool is_drop_to_be_said(protocol::TraceDrop why, LogLevel level) {
     if (log_level() < level) [[likely]]
       return false;

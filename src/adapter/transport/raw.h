@@ -25,15 +25,15 @@ namespace verbena::transport {
 // An outgoing Ethernet frame.
 struct OutgoingFrame {
   std::span<const ConstBytes>
-      pieces;      // user memory, in order; may fault. The list is valid only during the call
-  uint32_t bytes;  // their sum
+      pieces;      // user memory, in order; reading it may fault. The list is valid only during the call
+  uint32_t bytes;  // total length of the pieces
   bool checksums;  // IBV_SEND_IP_CSUM: fill in IP, TCP and UDP checksums
 };
 
 enum class FrameStatus : uint8_t {
   kSent,       // sent; may be lost on the way, as any frame
   kBusy,       // no room now: retry the same frame later
-  kFault,      // the frame's memory is gone
+  kFault,      // the frame's memory cannot be read
   kBadLength,  // shorter than an Ethernet header, or longer than the device's MTU allows
 };
 
@@ -42,14 +42,14 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
 
-  // Adds a frame to the batch. Returns false if the batch is full, which an empty batch never is. The memory
-  // of the frame's pieces may be read until flush().
+  // Adds a frame to the batch. Returns false if the batch is full; an empty batch always takes a frame. The
+  // sink may read the memory of the frame's pieces until flush().
   virtual bool add(const OutgoingFrame& frame) = 0;
 
   // Sends the batch in order, and empties it.
   struct Flushed {
     uint32_t sent;       // number of frames sent
-    FrameStatus status;  // why the next one was not sent; kSent: all were
+    FrameStatus status;  // why the next frame was not sent; kSent: all were sent
   };
   virtual Flushed flush() = 0;
 };
@@ -72,16 +72,17 @@ struct FrameReceiptConfig {
 
 enum class FrameReceipt : uint8_t {
   kStored,
-  kDropped,  // no request, or one too short: as with UD, a stranger's frame is not our error
-  kLost,     // stored, but the completion is lost, as the completion queue is in error
+  kDropped,  // no receive request is posted, or the next one is too short: as with UD, not an error of ours
+  kLost,     // the completion is lost, as the completion queue is in error; the frame may be stored
   kFault,    // the request's memory is gone or not writable: completed with an error
 };
 
-// Stores a frame in the next receive request of the queue, and completes that request.
+// Stores a frame in the next receive request of the queue, and completes the request. A dropped frame leaves
+// the request in the queue.
 FrameReceipt receive_frame(queues::RecvQueue& queue, const FrameReceiptConfig& config,
                            memory::KeyFinder& keys, const IncomingFrame& frame);
 
-// Completes all posted requests with IBV_WC_WR_FLUSH_ERR.
+// Completes all receive requests in the queue with IBV_WC_WR_FLUSH_ERR.
 void flush_frame_receives(queues::RecvQueue& queue, const FrameReceiptConfig& config);
 
 // Notified when a work queue enters its error state because of an error (IBV_EVENT_WQ_FATAL).
@@ -91,10 +92,11 @@ class WorkQueueListener {
   virtual void on_work_queue_fatal() = 0;
 };
 
-// A receive queue outside any QP (ibv_create_wq(3)). QPs that spread frames over work queues put frames into
-// it.
+// A receive queue outside any QP (ibv_create_wq(3)). QPs that spread frames over work queues (ReceiveScaling)
+// put frames into it.
 //
-// For the shard's lock holder, except posting (queue(), under lock(), any thread) and state() (any thread).
+// Threads: the caller holds the shard's lock, with two exceptions. Any thread may post (to queue(), under
+// lock()) and read state().
 class ReceiveWorkQueue {
  public:
   ReceiveWorkQueue(const FrameReceiptConfig& config, const memory::KeyTable& keys, queues::RecvQueue queue,
@@ -126,24 +128,24 @@ class ReceiveWorkQueue {
   std::atomic<ibv_wq_state> state_{IBV_WQS_RESET};
 };
 
-// How a QP spreads frames over work queues (ibv_create_rwq_ind_table(3)): the hash of a frame's headers
-// selects an entry of the table.
+// Spreads a QP's frames over work queues (ibv_create_rwq_ind_table(3)). The hash of a frame's headers selects
+// an entry of the table.
 struct ReceiveScaling {
   std::vector<ReceiveWorkQueue*> table;  // 2^n entries
   std::array<uint8_t, ethernet::kHashKeyBytes> key{};
-  uint8_t fields = 0;  // ethernet::HashField
+  uint8_t fields = 0;  // header fields that are hashed: bits of ethernet::HashField
 
   ReceiveWorkQueue& choose(const ethernet::FlowKey& frame) const {
     return *table[ethernet::receive_hash(key, fields, frame) & (table.size() - 1)];
   }
 };
 
-// Packet pacing (ibv_modify_qp_rate_limit(3)): when the next frame may be sent. Each byte takes its time at
-// the rate. Unused time is saved up for one burst at most.
+// Packet pacing (ibv_modify_qp_rate_limit(3)): decides when the next frame may be sent. Each frame delays the
+// next one by the time that its bytes take at the rate. A QP that was idle may send one burst without delay.
 class RateLimit {
  public:
-  // Default burst, as the time that it takes at the rate: about as long as a busy machine keeps a sender
-  // waiting. A default burst has at least kLeastBurstBytes.
+  // Default burst, as the time that the burst takes at the rate. That is about as long as a busy machine
+  // keeps a sender waiting. A default burst has at least kLeastBurstBytes bytes.
   static constexpr Duration kDefaultBurst = std::chrono::milliseconds(1);
   static constexpr uint32_t kLeastBurstBytes = 16 * 1024;
 
@@ -160,7 +162,7 @@ class RateLimit {
   void sent(uint32_t bytes, TimePoint now) {
     if (rate_ != 0) due_ = std::max(due_, now - burst_) + time_of(bytes);
   }
-  // When may_send() becomes true, if it is false.
+  // Returns when may_send() becomes true, if it is false now.
   TimePoint due() const { return due_; }
 
  private:
@@ -174,8 +176,8 @@ class RateLimit {
 };
 
 // A queue pair for raw Ethernet (IBV_QPT_RAW_PACKET): each send request is a whole Ethernet frame, and
-// completes once the frame has left. Each receive request takes one frame that flow rules steer here. Does
-// not handle RoCEv2 packets.
+// completes once the frame has left. Each receive request takes one frame that a flow rule steers to this QP.
+// The QP takes no RoCEv2 packets: on_packet() refuses them.
 class RawQueuePair : public QueuePair {
  public:
   RawQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue,
@@ -184,26 +186,27 @@ class RawQueuePair : public QueuePair {
         receipt_{config.pd, config.qpn.value(), strips_vlan, config.recv_cq},
         sink_(sink) {}
 
-  // Makes a QP that only receives, in any state, and spreads frames over work queues.
+  // Makes a QP that cannot send, and spreads received frames over work queues. It does so in every state of
+  // the QP.
   RawQueuePair(const QpConfig& config, ReceiveScaling scaling)
       : QueuePair(config, {}, {}), sink_(nullptr), scaling_(std::move(scaling)) {}
 
   // Delivers a frame that a flow rule steers to this QP, or drops it.
   void on_frame(const IncomingFrame& frame);
 
-  // Returns how many frames the QP can take now. If it returns 0, waited_for() tells the next thread that
-  // posts a receive request that frames wait. A QP that does not receive, or that spreads frames, takes any
-  // number (UINT32_MAX) and may drop them.
+  // Returns how many frames the QP can take now. After the result 0, frames count as waiting: waited_for()
+  // returns true to the next thread that posts a receive request. A QP that does not receive, or that spreads
+  // frames, takes any number (UINT32_MAX) and may drop them.
   uint32_t room_for_frames();
 
-  // Whether frames wait for a receive request. Any thread calls it after posting one. Returns true only once
-  // after room_for_frames() has returned 0.
+  // Whether frames wait for a receive request. Any thread calls this after posting a receive request. Returns
+  // true only once after room_for_frames() has returned 0.
   bool waited_for() {
     return starving_.load(std::memory_order_seq_cst) && starving_.exchange(false, std::memory_order_seq_cst);
   }
 
   // Limits the sending rate to `rate` kilobits per second (0: unlimited), with bursts of `burst` bytes (0:
-  // the default). RESET removes the limit.
+  // RateLimit's default). RESET removes the limit.
   void limit_rate(uint32_t rate, uint32_t burst) {
     limit_.set(rate, burst);
     retry_at_ = kNever;

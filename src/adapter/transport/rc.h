@@ -11,8 +11,8 @@
 namespace verbena::transport {
 
 // A queue pair of a reliable service. RC has a requester and a responder. In XRC, an initiator QP has only a
-// requester, and a target QP only a responder. The target finds the receive queue by the SRQ number in each
-// packet (IBTA volume 1, annex A14).
+// requester, and a target QP only a responder. The target takes receive requests from the shared receive
+// queue whose number is in each packet (IBTA volume 1, annex A14).
 class RcQueuePair : public QueuePair {
  public:
   enum class Role : uint8_t { kRc, kXrcInitiator, kXrcTarget };
@@ -37,7 +37,7 @@ class RcQueuePair : public QueuePair {
   bool has_acknowledgement() const override { return responder_.has_acknowledgement(); }
   bool may_gather() const override { return !responder_.has_urgent() && requester_.may_gather(); }
   bool has_outstanding() const override { return requester_.has_outstanding(); }
-  // ECN marks are in the traffic class. Only a QP with congestion control uses them.
+  // Needed for ECN marks, which are in the traffic class. Only a QP with congestion control uses these.
   bool wants_ip_details() const override { return config().repairs; }
   bool takes_direct_access() const override {
     return role_ == Role::kRc && (state() == IBV_QPS_RTR || state() == IBV_QPS_RTS);
@@ -59,8 +59,8 @@ class RcQueuePair : public QueuePair {
   void synchronize(roce::Psn expected, uint32_t msn) { responder_.synchronize(expected, msn); }
 
  private:
-  // Whether a QP of this role takes such packets: an XRC initiator takes no requests, an XRC target no
-  // responses.
+  // Whether a QP of this role takes packets with these headers. An XRC initiator takes no requests, an XRC
+  // target takes no responses.
   bool has_half_for(const roce::Headers& headers) const {
     return role_ != (headers.info().is_request ? Role::kXrcInitiator : Role::kXrcTarget);
   }

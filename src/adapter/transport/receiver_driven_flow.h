@@ -24,10 +24,10 @@ namespace verbena::transport {
 // Token-bucket pacer for UC and UD, whose senders get no ACKs. A receiver takes longer per packet than a
 // sender. Without a limit, a large message would overrun the receiver's buffer, and lose everything beyond
 // its first hundreds of kilobytes. So a burst leaves at once, and the rest at a rate that the receiver can
-// follow. Burst and rate are the route's; a lossless route is unlimited.
+// follow. Burst and rate are those of the route (Traits); a lossless route is unlimited.
 class Pacer {
  public:
-  // Starts with the burst and the rate of a route, and a full burst available.
+  // Starts with the burst and the rate of a route. A full burst may leave at once.
   void reset(const Traits& traits) {
     debt_ = 0;
     unbounded_ = traits.lossless;
@@ -46,8 +46,8 @@ class Pacer {
     settle(now);
     return debt_ < burst_bytes_;
   }
-  // When the next packet may leave, after allows() was false: when half the burst is free again, since
-  // packets are cheaper in batches.
+  // Returns when the next packet may leave, after allows() was false. That is when half the burst is free
+  // again, since packets are cheaper in batches.
   TimePoint next() const {
     return settled_at_ + std::chrono::microseconds((debt_ - burst_bytes_ / 2) / bytes_per_microsecond_ + 1);
   }
@@ -72,10 +72,11 @@ class Pacer {
 
 // Receiver-driven flow control of the packets from a UC or UD sender to one receiver. Receiver reports set
 // how many bytes may be in flight: as many as the path holds. Nothing is sent again, and nothing waits for
-// long: packets that no report covers in time count as gone. If the peer never reports (adapters, Linux rxe),
-// or has ended, packets leave at a fixed rate after one wait (Pacer). A lossless route is unlimited.
+// long: packets that no report covers in time no longer count as in flight. If the peer never reports
+// (adapters, Linux rxe), or has ended, packets leave at a fixed rate (Pacer) after one wait. A lossless route
+// is unlimited.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class ReceiverDrivenFlow {
  public:
   // Max wait for the first report once the first window is full: the peer may never report.
@@ -92,7 +93,8 @@ class ReceiverDrivenFlow {
   // Reports whose PSN is this far behind, or further, are ignored as forged: a receiver of our packets knows
   // newer PSNs.
   static constexpr int32_t kFurthest = 2 * kMaxInFlight;
-  // Confirms this many reports, so that one confirmation arrives. After a timeout, confirms as many again.
+  // Confirms this many reports, so that at least one confirmation arrives. After a timeout, confirms as many
+  // again.
   static constexpr uint32_t kMaxThanks = 8;
 
   struct Settings {
@@ -101,7 +103,7 @@ class ReceiverDrivenFlow {
     uint32_t mtu;
     Duration least_timeout;  // min time to wait for a report: threads share processors
   };
-  // Starts on a route with these traits; the first packet has PSN `first`.
+  // Starts the flow on a route with these traits. The first packet has PSN `first`.
   void begin(const Traits& traits, const Settings& settings, roce::Psn first);
   void end() { *this = ReceiverDrivenFlow(); }
   // Call after begin() if the peer may have counted missing packets of earlier flows: its first report is
@@ -112,7 +114,7 @@ class ReceiverDrivenFlow {
 
   // Whether the window is full: nothing may leave until on_report() or on_timer() changes that.
   bool is_full() const { return is_paced() && !fits(); }
-  // Whether the pacing allows a packet now. REQUIRES: !is_full()
+  // Whether the pacing allows a packet to leave now. REQUIRES: !is_full()
   bool may_send(TimePoint now) {
     if (is_paced()) return flow_->may_send(now);
     return pacer_.allows(now);
@@ -123,16 +125,16 @@ class ReceiverDrivenFlow {
   bool must_ask() const;
   // The next packet has left. REQUIRES: `asked` is the result of must_ask()
   void sent(uint32_t bytes, bool asked, TimePoint now);
-  // Ends the packet train: later packets belong to a new one. `is_all` tells that nothing is left to send.
-  // The next samples of the path then count as limited by the application.
+  // Ends the packet train: later packets belong to a new train. If `is_all`, nothing is left to send, and the
+  // next samples of the path count as limited by the application.
   void end_run(bool is_all);
 
   // ---- receiving reports
 
-  // Processes a receiver report. Returns false if the report is ignored. That is when its PSN is not recent,
-  // so that it is not from a receiver of our packets, or when only the fixed rate applies.
+  // Processes a receiver report. Returns false if the report is ignored: its PSN is not recent, so it is not
+  // from a receiver of our packets, or reports are not used (lossless route, Settings::listens, no memory).
   bool on_report(const ReceiverReport& report, TimePoint now);
-  // A CNP has come.
+  // Call when a CNP of the peer has come. Reduces the rate or the window.
   void on_mark(TimePoint now);
   void on_timer(TimePoint now);
   // When to call on_timer(); kNever: not at all.
@@ -151,6 +153,7 @@ class ReceiverDrivenFlow {
 
   // State of the path, as congestion control sees it; nullptr if the peer has sent no report.
   const congestion::Flow* path() const { return is_told_ ? flow_.get() : nullptr; }
+  // Bytes in flight: sent, but not yet covered by a report. Each packet counts as a full one.
   uint64_t in_flight() const { return static_cast<uint64_t>(next_ - told_) * packet_; }
 
  private:
@@ -184,17 +187,17 @@ class ReceiverDrivenFlow {
 };
 
 // Set-associative cache of a datagram queue pair's state for each remote QP, by address and QPN. A remote QP
-// can be in kWays of the kPlaces entries. A new one replaces the least recently used of these, so the size is
-// fixed, however many remote QPs there are.
+// can be in kWays of the kPlaces entries. A new remote QP replaces the least recently used of these kWays, so
+// the size is fixed, however many remote QPs there are.
 //
-// For the shard's lock holder. Pointers from find() and get() are valid until the next get().
+// Threads: the caller holds the shard's lock. Pointers from find() and get() are valid until the next get().
 template <class Value>
 class RecentPeers {
  public:
   static constexpr uint32_t kPlaces = 64;
 
-  // Returns the value of the remote QP and counts as a use of it. Returns nullptr if the QP is not in the
-  // cache.
+  // Returns the value of the remote QP, which is then the most recently used. Returns nullptr if the QP is
+  // not in the cache.
   Value* find(const roce::Address& address, roce::Qpn qpn) {
     if (Entry* entry = look(address, qpn)) {
       entry->used = ++clock_;
@@ -257,8 +260,8 @@ class RecentPeers {
   std::array<Entry, kPlaces> entries_;
 };
 
-// A remote QP that sends datagrams to ours, and either asked for receiver reports or had its packets marked
-// by a switch.
+// A remote QP that sends datagrams to ours. It has requested receiver reports, or switches have marked its
+// packets.
 struct DatagramSource {
   roce::Path back;  // path from our QP to it
   roce::Qpn qpn;
@@ -276,17 +279,17 @@ struct DatagramSource {
 // Remembers the remote QPs that recently requested reports of a datagram queue pair, or whose packets came
 // with ECN marks. Tracks which of these QPs are owed a report or a CNP.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class DatagramSources {
  public:
   // Returns nullptr if the sender is not remembered.
   DatagramSource* find(const roce::Path& incoming, roce::Qpn sender) {
     return sources_.find(incoming.source, sender);
   }
-  // Counts the missing datagrams and makes a report due, unless the request is older than the latest one. The
-  // report goes back along the path of `incoming`.
+  // Handles a report request: counts the missing datagrams and makes a report due. Ignores a request that is
+  // older than the latest one. The report goes back along the path `incoming`.
   void on_request(const ReportRequest& request, const roce::Path& incoming);
-  // A packet of `sender` came with an ECN mark. Makes a CNP due (CongestionNotices).
+  // Call when a packet of `sender` came with an ECN mark. Makes a CNP due (CongestionNotices).
   void on_marked(const roce::Path& incoming, roce::Qpn sender, TimePoint now);
   // Makes a report to the source due.
   void owe(DatagramSource& source) {
@@ -313,11 +316,11 @@ class DatagramSources {
 
 // Flow control of a datagram queue pair towards one destination QP. A sender of many datagrams requests
 // receiver reports (control_packets.h). While the destination reports, the sender sends no more than the path
-// carries. To a destination that never reports (adapters, Linux rxe), or that has stopped, it sends
-// everything at once. The sender waits for the first report, for kPatience and at most kMaxWaits times.
-// Without the wait, request and report would get lost in the sender's own burst.
+// carries. If the destination never reports (adapters, Linux rxe), or has stopped, the sender sends
+// everything at once. Before that, the sender waits kPatience for the first report, at most kMaxWaits times.
+// Without this wait, the request and the report would get lost in the sender's own burst.
 //
-// For the shard's lock holder.
+// Threads: the caller holds the shard's lock.
 class DatagramFlow {
  public:
   // A destination that has not reported yet gets the first request after kUntoldBytes bytes within
@@ -344,8 +347,8 @@ class DatagramFlow {
   TimePoint may_send_at(TimePoint now);
   // Notes that the next datagram, with `bytes` bytes of payload, has left.
   void sent(uint32_t bytes, TimePoint now);
-  // Ends the packet train: later datagrams count as sent at another time. `is_all` tells that the sender has
-  // no more datagrams for this destination.
+  // Ends the packet train: later datagrams belong to a new train. `is_all`: the sender has no more datagrams
+  // for this destination.
   void end_run(bool is_all) {
     if (told_) told_->end_run(is_all);
   }
@@ -359,7 +362,7 @@ class DatagramFlow {
   // Processes a receiver report. `settings` configure the flow at the first report. Returns false if the
   // report's count is not one of a recent request: then it does not come from a receiver of our datagrams.
   bool on_report(const ReceiverReport& report, const ReceiverDrivenFlow::Settings& settings, TimePoint now);
-  // A CNP from the destination's address has come.
+  // Call when a CNP from the destination's address has come. Reduces the rate or the window.
   void on_mark(TimePoint now) {
     if (told_) told_->on_mark(now);
   }
@@ -368,6 +371,7 @@ class DatagramFlow {
 
   // State of the path, as congestion control sees it; nullptr if the destination sends no reports.
   const congestion::Flow* path() const { return told_ ? told_->path() : nullptr; }
+  // Bytes in flight; 0 if the destination sends no reports.
   uint64_t in_flight() const { return told_ ? told_->in_flight() : 0; }
 
  private:

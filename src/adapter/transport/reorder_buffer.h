@@ -16,11 +16,11 @@ namespace verbena::transport {
 // A set of PSNs within a window, as disjoint ranges in PSN order. Operations take time proportional to the
 // number of ranges, not of PSNs.
 //
-// For the shard's lock holder. Allocates only while it grows. REQUIRES: less than half of all PSNs lie
-// between any two in the set.
+// Threads: the caller holds the shard's lock. Allocates only while it grows. REQUIRES: less than half of all
+// PSNs lie between any two in the set.
 class PsnRanges {
  public:
-  // Max ranges. Limits the memory if a peer leaves out every other packet.
+  // Max number of ranges. Limits the memory if a peer leaves out every other packet.
   static constexpr size_t kMax = 4096;
   struct Range {
     roce::Psn first;
@@ -79,8 +79,9 @@ class PsnRanges {
   std::vector<Range> ranges_;
 };
 
-// A limit of bytes that several users share, without fixed shares. A user may take more while its total is at
-// most twice what is then still free. So some bytes are always left for the next user. Any thread.
+// A limit of bytes that several users share, without fixed shares. A user may take more bytes if its total is
+// then at most twice the number of bytes that are still free. So some bytes are always left for the next
+// user. Thread-safe.
 class ByteBudget {
  public:
   explicit constexpr ByteBudget(size_t most) : max_(most) {}
@@ -104,12 +105,12 @@ class ByteBudget {
 // The budget that the reorder buffers of all QPs of the process share.
 ByteBudget& budget_for_reorder_buffers();
 
-// Reorder buffer of a responder: request packets that came before a missing one, until the missing one comes.
-// Also holds the expected packet and its followers while they wait for a receive request, or, in XRC, for
-// other processes' answers to earlier requests. Dropping a packet is always allowed, since it is sent again
-// until it is acknowledged; keeping it makes a loss cheap. Packets that do not fit are dropped.
+// Reorder buffer of a responder: keeps request packets that came ahead of a missing packet, until the missing
+// packet comes. Also keeps the expected packet and its followers while they wait for a receive request, or,
+// in XRC, for other processes' answers to earlier requests. Packets that do not fit are dropped. That is
+// always allowed: the peer sends a packet again until it is acknowledged. Keeping packets makes a loss cheap.
 //
-// For the shard's lock holder. Allocates only behind a gap.
+// Threads: the caller holds the shard's lock. Allocates memory only when it keeps packets.
 class ReorderBuffer {
  public:
   // Max distance of a kept packet from the expected PSN, in PSNs.
@@ -122,21 +123,22 @@ class ReorderBuffer {
 
   bool empty() const { return count_ == 0; }
 
-  // Keeps a copy of a packet that uses `psns` PSNs. Returns false if there is no room, or if the packet is
-  // here already. In the latter case, the kept copy requests an acknowledgement if either copy does.
-  // REQUIRES: the packet is not before `expected`
+  // Keeps a copy of a packet that uses `psns` PSNs. Returns false if there is no room (kMaxAhead, the budget,
+  // memory), or if the packet is here already. In the latter case, the kept copy then requests an
+  // acknowledgement if either copy does. REQUIRES: the packet is not before `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
+  // Whether the packet with this first PSN is kept.
   bool has(roce::Psn psn) const;
   // Whether a packet after `psn` is kept.
   bool has_after(roce::Psn psn) const { return count_ > 0 && psn.is_before(furthest_); }
   // Returns the kept packet, valid until erase() or clear(). REQUIRES: has(psn)
   roce::Packet at(roce::Psn psn) const;
-  // Frees a packet that was executed, as was everything before it. REQUIRES: has(psn)
+  // Frees a packet. REQUIRES: has(psn); this packet and everything before it was executed
   void erase(roce::Psn psn);
   void clear();
 
-  // Calls visit(first PSN, count) for each range of consecutive PSNs, in order from `expected` on, until
-  // visit returns false.
+  // Calls visit(first PSN, number of PSNs) for each range of consecutive PSNs in the buffer, in order from
+  // `expected` on, until visit returns false.
   template <class Visit>
   void for_each_range(roce::Psn expected, Visit visit) const {
     ranges_.for_each(expected, [&](roce::Psn first, roce::Psn limit) {

@@ -14,80 +14,102 @@
 
 namespace verbena::transport {
 
-// The sending half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7): turns send requests into
-// packets, takes acknowledgements and responses, sends again from the oldest unacknowledged packet after a
-// loss (go-back-N), and completes requests in order.
+// The sending half of a QP of a reliable service, RC or XRC (IBTA volume 1, 9.7). Turns send requests into
+// packets, handles acknowledgements and responses, and completes requests in order. After a loss it sends
+// everything again from the oldest unacknowledged packet on (go-back-N). Over routes that may lose packets,
+// it sends only the missing packets again, if the peer sends SACKs (QpConfig::repairs).
 //
-// The requests in the ring lie so:
+// Threads: the caller holds the shard's lock.
+//
+// The requests in the send queue's ring:
 //
 //     consumed = head_        cursor_                assigned_             posted
 //        | unacknowledged ...    | sent before, to be   | never sent          |
 //        |                       | sent again           | yet                 |
 //
-// Requests before assigned_ have PSNs; of a request that is executed locally the range is empty. unacked_ is
-// the oldest PSN not acknowledged, next_ the one that is sent next; after a loss next_ goes back to unacked_
-// and cursor_ to head_. A READ owns the PSNs of its response packets. It is asked for in parts, each a READ
-// request of its own, so that the responses in flight obey the window too.
+// Requests before assigned_ have PSNs. A request that is executed without packets has an empty range of PSNs.
+// unacked_ is the oldest unacknowledged PSN, next_ the PSN that is sent next. Go-back-N sets next_ to
+// unacked_, and cursor_ to head_. A READ owns the PSNs of its response packets. It is sent as several READ
+// requests, each for a part of the data, so that the responses in flight obey the window, too.
+//
+// The loss scoreboards keep track of single packets. Where packets may be lost, a congestion::Flow (flow_)
+// sets window and pace; else a FixedWindow.
 class Requester {
  public:
   Requester(QueuePair& qp, roce::Service service) : qp_(qp), service_(service) {}
 
-  // Enters RTS for the first time: PSNs from the attributes.
+  // Enters RTS for the first time: takes the first PSN from the attributes.
   void start();
-  // Enters SQD: what has begun goes on to its end, which is announced.
+  // Enters SQD: finishes the requests that have begun. Then raises IBV_EVENT_SQ_DRAINED, if the program wants
+  // the event.
   void drain();
-  // The QP has got another route. REQUIRES: !has_outstanding()
+  // Call when the QP has another route: takes over its Traits. REQUIRES: !has_outstanding()
   void on_route();
-  // While something is outstanding nothing new is sent.
+  // If `on`, sends no new packets while packets are outstanding; sends old ones again if needed. Used to
+  // change the route.
   void hold_new(bool on);
-  // Stops for good (ERR, RESET); the ring's requests are no longer ours.
+  // Stops, in ERR or RESET. The caller flushes or drops the requests in the ring.
   void halt();
 
+  // Sends what may be sent now, at most `budget` packets or super-packets. Subtracts the number sent.
   TransmitResult transmit(TimePoint now, uint32_t& budget);
-  // What most requests are, one packet each with nothing in the way, is sent here at a fraction of the cost.
-  // The first that is anything else, and all behind it, is left to transmit(). True: nothing is.
-  // `acknowledgement`, if there is one, travels in the first packet, and is taken from the caller then.
+  // Fast path of transmit(), for SENDs of one packet or super-packet and for direct access. Stops at the
+  // first request that needs transmit(). Returns true if all posted requests have left. `acknowledgement`, if
+  // any, travels in the first packet; it is then reset.
   bool send_simple(TimePoint now, std::optional<Acknowledgement>& acknowledgement);
+  // Whether transmit() has something to send.
   bool can_transmit() const;
+  // See QueuePair::may_gather().
   bool may_gather() const;
+  // Whether packets were sent that are not yet acknowledged or answered.
   bool has_outstanding() const { return unacked_.is_before(highest_); }
-  // A request cannot complete yet, and nothing will tell when it can but to try again.
+  // Whether the request at cursor_ has invalidated a key that other processes may still be using. Nothing
+  // reports when they have stopped, so the caller must call transmit() again until this is false.
   bool awaits_users() const { return users_ != 0; }
 
+  // Handles an ACK or NAK.
   void on_acknowledge(const Acknowledgement& acknowledgement, TimePoint now);
-  // The peer's agent says that the process is stopped, and executes nothing from this PSN on.
+  // Handles the notice of the peer's agent that the peer's process is stopped, and has executed nothing from
+  // `psn` on. Waits as after an RNR NAK, but does not count this as a retry.
   void on_stopped(roce::Psn psn, TimePoint now);
+  // Handles a SACK.
   void on_arrivals(const roce::Packet& packet, TimePoint now);
+  // Handle a response: to a READ, an ATOMIC WRITE or a FLUSH; to another atomic.
   void on_read_response(const roce::Packet& packet, TimePoint now);
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
-  // A switch on the way is filling up: packets that it passed on were marked.
+  // Call when switches have marked packets: a CNP has come, or marked READ responses. Sends less or slower.
   void on_congestion();
-  // Others send to the same process as the peer, or as this one what it reads.
+  // Call when `incast` is new: other senders to the peer's process, as a SACK reports, or to this process
+  // while READ responses come.
   void on_incast(const congestion::Incast& incast);
 
+  // When to call on_timer(); kNever: not at all.
   TimePoint deadline() const {
-    // Asked several times for each message: of a list the compiler would make a loop.
+    // Compares pairs, as this is called several times per message: the compiler turns a list into a loop.
     const TimePoint resends = std::min(ack_deadline_, rnr_deadline_);
     const TimePoint sends = std::min(paced_until_, probe_deadline_);
     return std::min(std::min(resends, sends), overdue_);
   }
   void on_timer(TimePoint now);
 
+  // PSN of the next new request.
   roce::Psn next_psn() const { return next_new_; }
 
  private:
-  // What the route's traits come to at our path MTU.
+  // Sizes that follow from the route's Traits and the path MTU.
   struct Sizes {
-    uint32_t charge = 0;  // what a packet costs in flight beside its payload
-    // Packets that leave best together. READ data is asked for in parts of as many where nothing paces it.
+    uint32_t charge = 0;  // cost of a packet in flight besides its payload, in bytes
+    // Packets that should leave together (a run, or packet train), and their cost in flight. READ requests
+    // ask for this many packets each, if the flow does not pace.
     uint32_t run_packets = 1;
     uint32_t run_bytes = 0;
-    uint32_t joined = 1;           // packets of one message that go as one
-    uint32_t lent = 0;             // those whose payload stays here
-    uint32_t joined_messages = 1;  // small ones
-    int32_t max_packets = 0;       // in flight
-    // Requests of at most so many bytes, or those that may be joined, may wait until so many are together,
-    // while so many before them have not been acknowledged.
+    uint32_t joined = 1;           // max packets in a super-packet
+    uint32_t lent = 0;             // max packets in a super-packet whose payload goes by rendezvous
+    uint32_t joined_messages = 1;  // max messages in a batch
+    int32_t max_packets = 0;       // max packets in flight
+    // Coalescing (may_gather()): waits until gather_requests requests are posted, while at least
+    // gather_behind requests are unacknowledged. Only for requests of at most gather_bytes bytes, or for
+    // batches.
     uint32_t gather_requests = 0;
     uint32_t gather_bytes = 0;
     uint32_t gather_behind = 0;
@@ -104,7 +126,7 @@ class Requester {
   bool goes_with_first(const queues::SendWqe& wqe, uint32_t index) const;
   void assign(queues::SendWqe& wqe);
   uint32_t part_packets() const;
-  // What of a request is asked for at once.
+  // PSNs of one READ request packet: a READ asks for its data in parts. For other requests, one PSN.
   struct Part {
     roce::Psn first;
     roce::Psn limit;
@@ -151,7 +173,8 @@ class Requester {
   void obey_flow();
   void show_path();
   uint32_t asks_after(uint32_t cost) const;
-  // `last`: the request that they end, or are of.
+  // Whether the next `packets` packets must request an acknowledgement, and whether more packets will surely
+  // follow them. `ends`: they end the request with index `last`; else they are a part of it.
   bool must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   bool more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   void await_acknowledgement(TimePoint now) {
@@ -159,19 +182,21 @@ class Requester {
     const Duration timeout = ack_timeout();
     if (timeout != Duration::zero()) ack_deadline_ = now + timeout;
   }
-  // So many packets, joined or not, which use the PSNs up to `past`: those of a READ's answer, too.
+  // Notes that `packets` packets of the request have left, which use the PSNs before `past`. For a READ,
+  // these are the PSNs of the response.
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes, uint32_t packets);
   void sent_request(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   int32_t max_packets() const;
   void stop_at_cursor(ibv_wc_status status);
   bool has_unasked() const { return unacked_.is_before(next_) && asked_.is_before(next_); }
-  // Packets are in flight that did not ask for an acknowledgement, in the belief that more would follow, and
-  // nothing follows. Without this the requester would wait for an answer that the peer does not owe.
+  // Whether the last packet must be sent again to request an acknowledgement. The latest packets in flight
+  // did not request one, as more packets should have followed, but now none can follow. The peer owes no
+  // acknowledgement for them.
   bool must_ask_again() const { return has_unasked() && must_ask_now(); }
   bool must_ask_now() const;
   void ask_again();
-  // The packets before next_ that were just sent cost so much in flight; whether they asked for an
-  // acknowledgement.
+  // Notes whether the packets that were just sent, which end before next_, requested an acknowledgement.
+  // `cost`: their bytes as charged in flight.
   void note_question(bool asked, uint32_t cost) {
     if (asked) {
       since_ack_request_ = 0;
@@ -194,7 +219,7 @@ class Requester {
   }
   TransmitResult repair(TimePoint now, uint32_t& budget);
   SendStatus repair_one(LossScoreboard& holes, TimePoint now);
-  // One packet of a request that carries data. The bytes are counted.
+  // Sends one packet of a SEND or WRITE again. Counts its payload bytes.
   SendStatus put_data_again(const queues::SendWqe& wqe, roce::Psn psn, bool ack_request);
   void count_sent_again(roce::Psn first);
   SendStatus ask_for_last_answer(const queues::SendWqe& wqe);
@@ -203,9 +228,10 @@ class Requester {
   RepeatedReads::Request read_of(const queues::SendWqe& wqe, roce::Psn from, roce::Psn limit) const;
   void note_read(const queues::SendWqe& wqe, roce::Psn limit);
   void name_reads(uint32_t& budget);
-  // The request that has this PSN. REQUIRES: unacked_ <= psn < highest_
+  // Returns the request that owns this PSN. REQUIRES: unacked_ <= psn < highest_
   queues::SendWqe& owner_of(roce::Psn psn);
-  // Calls visit(request, from, limit) for each that has a part of [from, limit). REQUIRES: as for owner_of()
+  // Calls visit(request, from, limit) for each request that owns a part of [from, limit), with that part.
+  // REQUIRES: as for owner_of(), for each PSN
   template <class Visit>
   void for_each_owner(roce::Psn from, roce::Psn limit, Visit visit) {
     while (from.is_before(limit)) {
@@ -223,7 +249,8 @@ class Requester {
   void settle_flow(const queues::SendWqe& wqe, roce::Psn limit);
   uint64_t give_up_hole(const LossScoreboard& holes, LossScoreboard::Hole& hole);
   void progressed_flow(TimePoint now);
-  // It has been told of the gap that a NAK tells of, by one who keeps what came after it.
+  // Whether a SACK has already reported the gap at unacked_. A NAK for this gap then needs no go-back-N, as
+  // the peer keeps later packets.
   bool knows_of_gap() const {
     return tells_arrivals_ && !scoreboard_.empty() && scoreboard_.all().front().first == unacked_;
   }
@@ -233,8 +260,9 @@ class Requester {
   void find_lost(TimePoint now);
   uint64_t give_up_overdue(LossScoreboard& holes, TimePoint now);
 
-  // Answers that come before their turn
-  // Not those to what is still to be sent again: it is not in flight.
+  // Early answers: responses that come while an earlier response is missing
+  //
+  // Whether a response with this PSN is early. PSNs that will be sent again are not in flight, so not early.
   bool is_early(roce::Psn psn) const {
     return flow_ && running_ && unacked_.is_before(psn) && psn.is_before(next_);
   }
@@ -279,9 +307,9 @@ class Requester {
   queues::SendQueue& ring() { return qp_.send_queue(); }
   const queues::SendQueue& ring() const { return qp_.send_queue(); }
   uint32_t mtu() const { return qp_.attributes().path_mtu; }
-  // What a packet of that size costs in flight.
+  // Cost in flight of a packet with a full path MTU of payload, in bytes.
   uint32_t full_packet() const { return mtu() + sizes_.charge; }
-  // Where the packet's payload lies in its message.
+  // Offset of the packet's payload in its message, in bytes.
   uint32_t offset_at(const queues::SendWqe& wqe, roce::Psn psn) const;
   Duration ack_timeout() const;
   roce::Headers headers_for(roce::Operation operation, roce::Psn psn) const;
@@ -291,82 +319,86 @@ class Requester {
   const roce::Service service_;
   bool running_ = false;
   bool holds_new_ = false;
-  bool heard_ = false;         // the peer has answered: both know where they are
-  bool lends_ = true;          // the peer has got what was lent to it
-  uint32_t direct_bytes_ = 0;  // of the request at the cursor, which have been copied without the peer's help
-  bool direct_refused_ = false;     // it is to go by packets, as has just been found
-  bool drains_for_direct_ = false;  // nothing new is sent until all is answered: then requests go direct
+  bool heard_ = false;         // the peer has answered a packet, so it is connected to this QP
+  bool lends_ = true;          // rendezvous is allowed: the peer has not failed to fetch a payload
+  uint32_t direct_bytes_ = 0;  // bytes of the request at cursor_ that direct access has copied so far
+  // ---- direct access (route.h)
+  bool direct_refused_ = false;     // direct access has just failed for the request at cursor_
+  bool drains_for_direct_ = false;  // nothing new is sent until all is answered, to allow direct access
   Connection connection_;
-  uint32_t one_sided_run_ = 0;    // so many requests that might went by packets, one behind the other
-  uint64_t one_sided_bytes_ = 0;  // and so many bytes, since it was asked whether they had better not
+  uint32_t one_sided_run_ = 0;    // consecutive requests that went by packets, but could have gone directly
+  uint64_t one_sided_bytes_ = 0;  // their bytes, since the latest DirectAccess::is_best_for()
 
   uint32_t head_ = 0;
   uint32_t cursor_ = 0;
   uint32_t assigned_ = 0;
   roce::Psn unacked_;
   roce::Psn next_;
-  roce::Psn next_new_;  // the first PSN no request has
-  roce::Psn highest_;   // past the highest PSN ever sent (or, of a READ, asked for)
+  roce::Psn next_new_;  // the first PSN that no request owns
+  roce::Psn highest_;   // after the highest PSN ever sent, or asked for by a READ
 
   Sizes sizes_;
-  // Where nothing is lost, or nothing is to be found out, the window needs no more than itself; elsewhere
-  // the flow decides, with all it knows.
+  // flow_ sets the window and the pace. Without flow_ (lossless route, QpConfig::repairs is false, or no
+  // memory), lossless_window_ sets the window.
   congestion::FixedWindow lossless_window_;
   std::unique_ptr<congestion::Flow> flow_;
   BlockPins pins_;
-  uint32_t window_ = 0;             // bytes that may be in flight
-  uint32_t inflight_ = 0;           // bytes between unacked_ and next_
-  uint32_t since_ack_request_ = 0;  // bytes, and one for each packet without
-  roce::Psn asked_;                 // past the last packet that asked for an acknowledgement
-  bool asks_next_ = false;          // the packet at next_ was sent before and is sent again to ask for one
-  uint32_t runs_unasked_ = 2;       // are sent before an acknowledgement is asked for, if the window has room
-  uint32_t reads_outstanding_ = 0;  // parts of READs, and atomics, between unacked_ and next_
+  uint32_t window_ = 0;    // max bytes in flight
+  uint32_t inflight_ = 0;  // bytes in flight: sent, but neither acknowledged nor taken for lost
+  // Bytes sent since the last request for an acknowledgement; an empty packet counts as one byte.
+  uint32_t since_ack_request_ = 0;
+  roce::Psn asked_;                 // after the last packet that requested an acknowledgement
+  bool asks_next_ = false;          // the packet at next_ is sent again only to request an acknowledgement
+  uint32_t runs_unasked_ = 2;       // runs per request for an acknowledgement, if the window has room
+  uint32_t reads_outstanding_ = 0;  // READ requests and atomics that await a response
 
-  // The request at cursor_ cannot be sent, and fails with this when its turn comes. Whatever moves cursor_
-  // back or past it resets this.
+  // Status with which the request at cursor_ fails when its turn comes, as it cannot be sent; else empty.
+  // Code that moves cursor_ resets this.
   std::optional<ibv_wc_status> stopped_;
-  // The request with this PSN has failed, and answers to requests before it are still missing: the peer has
-  // refused it, or its own answer came early and found no place.
+  // A request that has failed while answers to earlier requests are still missing; else empty. The peer has
+  // refused the request, or its response came early and could not be stored.
   std::optional<Failure> fails_at_;
-  // The peer has refused the request with this PSN. It has answered all before, and answers nothing more.
+  // PSN of a request that the peer has refused; else empty. The peer has answered all requests before that
+  // PSN, and answers no more.
   std::optional<roce::Psn> refused_at_;
+  // unacked_ when a later answer showed that the response there is lost. Each position counts once.
   std::optional<roce::Psn> implied_loss_at_;
-  // Identifies the users of the memory that the request at cursor_ has taken away (KeyTable::users()). 0:
-  // nobody. It is not 0 only while that request has been carried out and is not marked as executed.
+  // Accesses that may still use the key that the request at cursor_ has invalidated (KeyTable::users()); 0:
+  // none. Not 0 only from the execution of that request until the request is marked as executed.
   uint64_t users_ = 0;
 
-  // ---- what is sent again, where packets may be lost
-  // Between unacked_ and the last that is known to have arrived: requests at the peer, and here what answers
-  // READs and atomics. What is before the latest answer is done by the peer, so of other requests nothing is
-  // missing there.
+  // ---- selective repair, where packets may be lost
+  // Which request packets the peer has, from unacked_ on.
   LossScoreboard scoreboard_;
+  // Which responses to READs and atomics have come. PSNs of other requests count as arrived.
   LossScoreboard answers_;
-  roce::Psn held_up_;            // answers before this PSN wait for a request that was lost, or may do so
-  bool tells_arrivals_ = false;  // the peer keeps what comes early, and tells what it has
-  bool heard_due_ = false;       // it is to be told that it is understood
-  uint8_t heard_sent_ = 0;
-  bool probe_due_ = false;
-  bool asked_for_parts_ = false;  // of READs, by themselves
-  Part asked_again_;              // the latest of these
+  // Responses before this PSN may have waited for a lost request, so their RTT is not measured.
+  roce::Psn held_up_;
+  bool tells_arrivals_ = false;   // the peer has sent a SACK, so it keeps early packets
+  bool heard_due_ = false;        // a confirmation of SACKs is due
+  uint8_t heard_sent_ = 0;        // confirmations sent
+  bool probe_due_ = false;        // a probe is due: the last packet again, to get an answer
+  bool asked_for_parts_ = false;  // a missing part of a READ's data was asked for again
+  Part asked_again_;              // the latest of these parts
   RepeatedReads latest_reads_;
-  uint32_t reads_not_named_ = 0;    // so many of these
-  uint32_t reads_to_name_ = 0;      // so many more, as something has been lost
-  uint8_t probes_ = 0;              // since the last answer
-  uint8_t disorder_ = 0;            // how often a packet was only late that had been taken for lost
-  TimePoint disorder_counts_at_{};  // not before
-  uint8_t losses_ = 0;              // that were some, since the last such, in so many round trips
-  TimePoint loss_counts_at_{};      // not before
+  uint32_t reads_not_named_ = 0;    // new READ requests since the last RepeatedReads packet
+  uint32_t reads_to_name_ = 0;      // further READ requests to put into RepeatedReads packets, after a loss
+  uint8_t probes_ = 0;              // probe timeouts since the last answer
+  uint8_t disorder_ = 0;            // how often packets that were taken for lost were only late
+  TimePoint disorder_counts_at_{};  // disorder_ does not rise before this time
+  uint8_t losses_ = 0;              // round trips with true losses, since disorder_ changed
+  TimePoint loss_counts_at_{};      // losses_ does not rise before this time
   TimePoint probe_deadline_ = kNever;
-  TimePoint repaired_at_{};     // when the latest was sent of what has arrived after it had been sent again
-  TimePoint overdue_ = kNever;  // when the next hole is too old to be one that closes by itself
+  TimePoint repaired_at_{};     // latest send time of a retransmission that has arrived
+  TimePoint overdue_ = kNever;  // when the next hole is old enough to be taken for lost
 
   TimePoint ack_deadline_ = kNever;
   TimePoint rnr_deadline_ = kNever;
-  TimePoint paced_until_ = kNever;  // nothing leaves before: it would be too fast
-  TimePoint sending_at_{};          // by whose clock
-  bool is_patient_ = false;         // a timeout has come; false: the peer has been heard since
-  uint32_t put_ = 0;                // PacketSink::put_so_far(), at the latest timeout
-  bool looks_late_ = false;         // and it had not been taken then
+  TimePoint paced_until_ = kNever;  // the pace allows no packet before this time; kNever: it allows one
+  TimePoint sending_at_{};          // time of the present or latest transmit()
+  bool is_patient_ = false;         // a timeout has come, and no answer since
+  uint32_t put_ = 0;                // PacketSink::put_so_far() at a timeout
+  bool looks_late_ = false;         // at the latest timeout, the peer had not taken these entries
   uint8_t retries_left_ = 0;
   uint8_t rnr_retries_left_ = 0;
 };

@@ -21,8 +21,9 @@
 namespace verbena::transport {
 
 // Responder resources (IBTA volume 1, 9.7.5.1.3): the READs and atomics that a responder has executed. Holds
-// the responses still to be sent, in PSN order, and saved ones, with which it answers duplicate requests.
-// There is room for max_dest_rd_atomic new responses, as many repeated ones, and as many saved ones.
+// the responses that are still to be sent, in PSN order. Also saves the latest responses, to answer duplicate
+// requests. There is room for max_dest_rd_atomic new responses, as many repeated ones, and as many saved
+// ones.
 class ResponderResources {
  public:
   enum class Kind : uint8_t {
@@ -33,13 +34,13 @@ class ResponderResources {
   struct alignas(kCacheLine) Resource {
     bool valid = false;
     Kind kind = Kind::kRead;
-    roce::Psn first;
+    roce::Psn first;  // of the response packets
     roce::Psn last;
-    uint64_t address = 0;
+    uint64_t address = 0;  // range that a READ reads
     uint32_t rkey = 0;
     uint32_t length = 0;
-    uint32_t msn = 0;
-    RemoteUser user;        // owner of the keys
+    uint32_t msn = 0;       // of the response
+    RemoteUser user;        // by whose rights `rkey` is used
     uint64_t original = 0;  // value before an atomic
   };
   // A response being sent. Its first packet has PSN `resource.first`; the packets from PSN `next` to
@@ -47,19 +48,19 @@ class ResponderResources {
   struct Reply {
     Resource resource;
     roce::Psn next;
-    roce::Psn given;        // PSN after the packets that were sent at least once
+    roce::Psn given;        // all packets before this PSN were sent at least once
     bool repeated = false;  // the whole response was sent before
 
     // Whether the next packet was sent before.
     bool is_given_again() const { return repeated || next.is_before(given); }
-    // All packets before `past` have been sent.
+    // Call when all packets before `past` have been sent.
     void advance(roce::Psn past) {
       next = past;
       if (given.is_before(past)) given = past;
     }
   };
 
-  // Forgets everything, and makes room for `most` responses (at least one). Called on entering RTR.
+  // Forgets everything, and makes room for `most` responses, but at least one. Call on entering RTR.
   void start(uint32_t most);
   // Drops the responses still to be sent; saved resources stay.
   void stop() { count_ = repeated_ = 0; }
@@ -81,9 +82,9 @@ class ResponderResources {
   // Returns the saved resource of this kind whose PSNs include `psn`; nullptr if there is none. Returns the
   // newest one, as PSNs repeat after 2^24.
   const Resource* saved(roce::Psn psn, Kind kind) const;
-  // Queues a saved response, or a part of it, again for a duplicate request. Packets that are still to be
-  // sent anyway are not queued twice. Drops the response if max_dest_rd_atomic repeated ones wait: the peer
-  // will ask again.
+  // Queues a saved response again, or a part of it, for a duplicate request. Does not queue packets that are
+  // still to be sent anyway. Drops the response if max_dest_rd_atomic repeated responses wait: the peer will
+  // send its request again.
   void repeat(const Resource& answer);
 
  private:
@@ -105,18 +106,19 @@ struct Sack;
 // resources.
 //
 // It sends urgent packets first: READ responses and atomic acknowledgements in PSN order, then SACKs and
-// NAKs. After these follows one coalesced acknowledgement of everything up to the expected PSN.
+// NAKs. After these, it sends one coalesced acknowledgement of everything before the expected PSN.
 class Responder {
  public:
   Responder(QueuePair& qp, roce::Service service) : qp_(qp), service_(service), inbound_(qp), passed_(qp) {}
 
   // Enters RTR: sets the expected PSN from the attributes, and makes room for max_dest_rd_atomic responses.
   void start();
-  // Enters ERR or RESET: takes no more requests. In ERR, executed requests are still acknowledged: otherwise
-  // the peer would learn only from its retry counter what an adapter would have told it at once.
+  // Enters ERR or RESET: takes no more requests. In ERR, an acknowledgement that is due is still sent, unless
+  // responses before it are not. An adapter would have sent it at once; without it, the peer would repeat
+  // executed requests until its retries end.
   void halt(ibv_qp_state to);
 
-  // Handles a request of the peer: executes it, keeps it until missing ones have come, or answers a
+  // Handles a request of the peer: executes the request, keeps it until missing ones have come, or answers a
   // duplicate. `lent` is the packet's rendezvous payload, or null if the packet has its payload.
   void on_request(const roce::Packet& packet, TimePoint now, LentPayload* lent = nullptr);
   // Fast path of on_request() for a PlainSend: places the data, with no other effect. Returns false if the
@@ -127,18 +129,19 @@ class Responder {
            inbound_.place_whole(message.payload, message.count);
   }
   void end_plain_send(const PlainSend& message);
-  // Executes a batch of messages (IncomingPacket::messages) as if each had come alone.
+  // Executes a batch of messages (IncomingPacket::messages, with these lengths) as if each message had come
+  // alone.
   void on_messages(const roce::Packet& packet, std::span<const uint8_t> lengths, TimePoint now);
-  // The peer has confirmed that it understands SACKs. Ignores a confirmation whose PSN is not recent: it may
-  // be forged.
+  // Handles the peer's confirmation that it understands SACKs. Ignores a confirmation whose PSN is not
+  // recent: it may be forged.
   void on_heard(roce::Psn psn) { is_heard_ = is_heard_ || knows_where_we_are(psn); }
   // Executes the READ requests in a RepeatedReads packet whose originals have not arrived.
   void on_repeated_reads(const roce::Packet& word, TimePoint now);
   // Makes a SACK due that reports other senders, if the peer has confirmed SACKs.
   void tell_of_incast() { arrivals_due_ |= is_heard_; }
 
-  // Sends the responses, SACKs and NAKs that are due. Sends at most `budget` packets or super-packets, and
-  // subtracts these from `budget`.
+  // Sends the responses, SACKs and NAKs that are due: at most `budget` packets or super-packets. Subtracts
+  // the number sent from `budget`.
   TransmitResult transmit_urgent(uint32_t& budget, TimePoint now);
   // Sends the acknowledgement that is due, if any. Returns false if the route is full.
   bool transmit_acknowledgement();
@@ -159,7 +162,7 @@ class Responder {
   bool has_acknowledgement() const { return acknowledgement_due_; }
 
   roce::Psn expected_psn() const { return expected_; }
-  // The responder's progress, encoded as protocol::ResponderProgress.
+  // Returns the responder's progress, encoded as protocol::ResponderProgress.
   uint64_t progress() const;
 
   // When to call on_timer(); kNever: not at all.
@@ -174,8 +177,8 @@ class Responder {
   void on_owner_gone(uint32_t owner, roce::NakCode code) {
     if (running_) take(passed_.on_owner_gone(owner, code));
   }
-  // Called in the process that owns the queue: the next forwarded request has PSN `expected`, and `msn` is
-  // the MSN before it.
+  // Sets the expected PSN and the MSN of a stand-in, in the process that owns the queue: the next forwarded
+  // request has PSN `expected`, and `msn` is the MSN before it.
   void synchronize(roce::Psn expected, uint32_t msn);
 
  private:
@@ -195,8 +198,9 @@ class Responder {
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
   void execute_kept();
   bool keeps() const { return !qp_.route().traits.lossless && qp_.config().repairs; }
-  // A rendezvous payload may be gone when its turn comes, and a super-packet has no place in the reorder
-  // buffer. Both come by shared memory, also while the QP's own route is still a port.
+  // Whether an early packet may be kept. A rendezvous payload may be gone when its turn comes, and a
+  // super-packet has no place in the reorder buffer. Both come over shared memory, even while the QP's own
+  // route still is a port.
   bool may_keep(const roce::Packet& packet, const LentPayload* lent) const {
     return keeps() && packet.count == 1 && lent == nullptr;
   }
@@ -245,8 +249,8 @@ class Responder {
   // The last PSN that may be acknowledged: everything before unanswered forwarded requests.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
-  // Stores the progress before anything leaves that acknowledges: from then on the agent may have to answer
-  // for this process.
+  // Stores the progress in QpConfig::progress. Call before a packet that acknowledges leaves: from then on
+  // the agent may have to answer for this process.
   void show_progress() const {
     if (qp_.config().progress != nullptr) qp_.config().progress->store(progress(), std::memory_order_relaxed);
   }

@@ -24,11 +24,11 @@ struct PeerRange {
   // The QP's connection: a pointer to a long-lived object. A copy built field by field for each request would
   // be loaded with wide loads, for which store forwarding fails.
   const Connection* connection = nullptr;
-  uint64_t address = 0;
+  uint64_t address = 0;  // in the peer
   uint32_t rkey = 0;
-  uint32_t length = 0;
-  // Describe the packets that the access replaces, for traces and counters: path, next PSN and path MTU.
-  // `path` is null if they are not wanted.
+  uint32_t length = 0;  // bytes
+  // For traces and counters: path, next PSN and path MTU (in bytes) of the packets that the access replaces.
+  // `path` is null if these are not wanted.
   const roce::Path* path = nullptr;
   roce::Psn next_psn = {};
   uint32_t path_mtu = 0;
@@ -42,11 +42,11 @@ struct AtomicChange {
 };
 
 // Executes READs, WRITEs and atomics in the memory of a peer process on this machine, without the peer's
-// help; the peer may be asleep. Called for one request at a time, while nothing of the QP is in flight, with
-// the lock of the QP's shard held.
+// help; the peer may be asleep. REQUIRES: the caller holds the lock of the QP's shard, and nothing of the QP
+// is in flight.
 //
-// A result of false or nullopt is not an error of the request. The request is then sent in packets, and the
-// peer answers as usual. So every error comes from the peer.
+// If a function returns false or nullopt, the request has not failed. The requester then sends the request in
+// packets, and the peer answers as usual. So every error of a request comes from the peer.
 class DirectAccess {
  public:
   virtual ~DirectAccess() = default;
@@ -63,8 +63,8 @@ class DirectAccess {
     uint32_t length;
     bool is_read;
   };
-  // Whether direct access is so much faster for the next request that the QP should wait until nothing is in
-  // flight. The requester calls it once every few such requests.
+  // Whether direct access is so much faster than packets that the QP should wait until nothing is in flight.
+  // The requester calls this once per several dozen requests.
   virtual bool is_best_for(const Run& run) = 0;
 
   // Rendezvous: whether the payloads of a long message should stay in place for the peer to fetch
@@ -74,20 +74,21 @@ class DirectAccess {
   // read() and write() copy `bytes` bytes at `offset` of the range. REQUIRES: offset + bytes <= range.length,
   // bytes > 0, and the pieces hold `bytes` bytes in total.
   //
-  // After read() has returned false, a part of `to` may have been written.
+  // Copies from the peer into `to`. Returns false if the access fails, or packets are faster. Then a part of
+  // `to` may have been written.
   virtual bool read(const PeerRange& range, uint32_t offset, uint32_t bytes,
                     std::span<const ConstBytes> to) = 0;
-  // Returns false where sending a packet is faster, or if the access fails. Then nothing, or a part, has been
-  // written.
+  // Copies `from` to the peer. Returns false if the access fails, or packets are faster. Then a part of the
+  // range may have been written.
   virtual bool write(const PeerRange& range, uint32_t offset, uint32_t bytes,
                      std::span<const ConstBytes> from) = 0;
-  // Executes an atomic operation and returns the previous value. Returns nullopt if nothing was changed.
-  // REQUIRES: range.length is 8
+  // Executes an atomic operation and returns the previous value. Returns nullopt if the operation was not
+  // executed. REQUIRES: range.length is 8
   virtual std::optional<uint64_t> change(const PeerRange& range, const AtomicChange& change) = 0;
 };
 
-// Properties of a route. Transport services decide by these figures alone, and do not know what the route is
-// made of. The maker of the route fills them in (adapter/net/udp for its sockets).
+// Properties of a route. Transport services decide by these alone, and do not know whether the route is a
+// socket or shared memory. The code that makes a route fills them in (adapter/net/udp for its sockets).
 struct Traits {
   // How the receiving side learns of arrivals.
   enum class Progress : uint8_t {
@@ -97,28 +98,29 @@ struct Traits {
 
   // Largest payload of one packet, in bytes. No path MTU of a link with this route is larger.
   uint32_t max_payload = 0;
-  // Largest batch that is worth sending at once, for example by one system call: bytes (from BTH to ICRC) and
-  // packets.
+  // Largest batch that is worth sending at once, for example by one system call: in bytes (from BTH to ICRC),
+  // and in packets.
   uint32_t burst_bytes = 0;
   uint32_t burst_packets = 1;  // at least 1
   // Cost of a packet in flight besides its payload, in bytes of the receiver's buffer.
   uint32_t charge_per_packet = 0;
-  // Max payload of a super-packet, in bytes: consecutive packets of one message that are sent, and arrive, as
-  // one. 0: no super-packets. Worthwhile where the cost of a packet does not depend on its length.
+  // Max payload of a super-packet, in bytes. A super-packet is a number of consecutive packets of one message
+  // that are sent, and arrive, as one. 0: no super-packets. Worthwhile where the cost of a packet does not
+  // depend on its length.
   uint32_t joined_bytes = 0;
   // Max bytes and packets of a super-packet whose payload goes by rendezvous (OutgoingPacket::lent).
   uint32_t lent_bytes = 0;
   uint32_t lent_packets = 0;
   // Max number of consecutive small messages that are sent, and arrive, as one batch.
   uint32_t joined_messages = 1;
-  // If true, the route puts an acknowledgement into the packet to the same QP that follows it. The transport
+  // If true, the route puts an acknowledgement into the packet that follows it to the same QP. The transport
   // may also pass both at once (OutgoingPacket::acknowledgement).
   bool carries_acknowledgements = false;
-  // Nothing is lost: a full route reports SendStatus::kBusy.
+  // If true, the route loses no packets: a full route returns SendStatus::kBusy.
   bool lossless = false;
   Progress progress = Progress::kDescriptor;
-  // For routes that may lose packets: UC and UD, which get no acknowledgements, do not learn that a receiver
-  // is too slow. So they send only this many bytes at once, and further bytes at this rate.
+  // For routes that may lose packets. UC and UD get no acknowledgements, so they do not learn that a receiver
+  // is too slow. They send only blind_burst_bytes at once, and further bytes at blind_bytes_per_microsecond.
   uint32_t blind_burst_bytes = 0;
   uint32_t blind_bytes_per_microsecond = 1;
 
@@ -128,13 +130,15 @@ struct Traits {
   }
   // Max packets of this payload in a super-packet; at least one.
   uint32_t packets_joined(uint32_t payload) const { return std::max(joined_bytes / payload, 1u); }
+  // Max packets of this payload in a super-packet that goes by rendezvous; 0: no rendezvous.
   uint32_t packets_lent(uint32_t payload) const { return std::min(lent_bytes / payload, lent_packets); }
   // Cost of a full burst in flight, in bytes.
   uint32_t burst_charge() const { return burst_bytes + burst_packets * charge_per_packet; }
 };
 
-// The route of a connected QP's packets, or of those to one address handle. The IP path stays with the QP's
-// attributes or the request: it may change while the send queue is drained (SQD); the route does not.
+// The route of a connected QP's packets, or of packets to one address handle. The IP path is not part of the
+// route, but of the QP's attributes or the request. The path may change while the send queue is drained
+// (SQD), the route does not.
 //
 // The sink of a wire route is a port. The sink of a shared-memory route is the channel to another process of
 // this machine. `Routes` chooses the route.
@@ -144,10 +148,10 @@ struct Route {
   Traits traits;
   PacketSink* sink = nullptr;
   DirectAccess* direct = nullptr;  // access to the peer's memory, besides the sink; null: none
-  uint32_t port = kNoPort;         // index among its shard's ports; a copy of a route keeps it
+  uint32_t port = kNoPort;         // index of `sink` among its shard's ports; kNoPort: not a port
 };
 
-// Time to wait for a neighbour entry, as long as the kernel's RDMA core waits
+// Max time to wait for a neighbour entry (ARP, NDP). The kernel's RDMA core waits as long
 // (rdma_addr_find_l2_eth_by_grh()).
 inline constexpr Duration kNeighbourPatience = std::chrono::seconds(1);
 
@@ -155,31 +159,36 @@ inline constexpr Duration kNeighbourPatience = std::chrono::seconds(1);
 class Routes {
  public:
   virtual ~Routes() = default;
-  // The route to a QP. The route lives as long as the QP that asks.
+  // Returns the route to QP `destination`; no_route() if there is none. The route lives as long as the QP
+  // that asks.
   virtual const Route& find(const roce::Path& path, roce::Qpn destination) = 0;
-  // The route to a QP that a received packet names, and not the program. find() may ask for a better route,
-  // which costs memory and descriptors; this does not, because anybody may have sent the packet.
+  // Like find(), for a QP that a received packet names, and not the program. find() may set up a better
+  // route, which costs memory and descriptors. find_known() does not, because anybody may have sent the
+  // packet.
   virtual const Route& find_known(const roce::Path& path, roce::Qpn destination) {
     return find(path, destination);
   }
 
-  // Checks whether packets of the path have a route and a neighbour, by net::Port::check() of the port that
-  // they leave by. Any thread calls it, without the lock.
+  // Checks whether packets of the path have a route in the kernel and a neighbour: net::Port::check() of the
+  // port by which they leave. Waits at most `patience` for the neighbour. Errors: ENETUNREACH, ETIMEDOUT and
+  // others. Thread-safe; needs no lock.
   virtual Result<void> check(const roce::Path& path, Duration patience) const {
     (void)path, (void)patience;
     return {};
   }
-  // Returns a text for the log: why a QP does not answer, as far as this host knows. Returns an empty text if
-  // this is unknown.
+  // Returns a text for the log: why QP `destination` does not answer, as far as this host knows. Empty if
+  // unknown.
   virtual std::string obstacle(const roce::Path& path, roce::Qpn destination) {
     (void)path, (void)destination;
     return {};
   }
-  // Whether there is no route yet, but may be one soon: packets sent now would be lost.
+  // Whether there is no route to QP `destination` yet, but there may be one soon. Packets sent now would be
+  // lost.
   virtual bool is_coming(const roce::Path& /*path*/, roce::Qpn /*destination*/) { return false; }
 };
 
-// The route of a QP that has none: drops all packets, and the QP's timers notice that.
+// Returns the route of a QP that has no route. The route drops all packets, as a network would; only the QP's
+// timers notice.
 const Route& no_route();
 
 }  // namespace verbena::transport

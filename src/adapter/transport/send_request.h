@@ -14,7 +14,7 @@
 
 namespace verbena::transport {
 
-// Properties of send requests that requesters of every service need.
+// The functions below return properties of send requests; the requesters of all services need them.
 
 // The longest message in bytes (max_msg_sz): its PSNs stay well below half the PSN space at the smallest MTU.
 inline constexpr uint32_t kMaxMessageBytes = 1u << 30;
@@ -61,36 +61,38 @@ inline uint32_t offset_of(const queues::SendWqe& wqe, uint32_t index, uint32_t m
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{index} * mtu, wqe.length));
 }
 
-// Number of packets for `bytes` bytes; one for none. REQUIRES: bytes <= kMaxMessageBytes
+// Number of packets for a message of `bytes` bytes; one for an empty message. REQUIRES: bytes <=
+// kMaxMessageBytes
 constexpr uint32_t packets_for(uint32_t bytes, uint32_t mtu) {
   return std::max<uint32_t>(1, (bytes + mtu - 1) / mtu);
 }
 
-// Number of PSNs that the request uses.
+// Number of PSNs that the request uses. For a READ, these are the PSNs of the response packets.
 inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
   return is_atomic(wqe) || is_placement(wqe) ? 1 : packets_for(wqe.length, mtu);
 }
 
-// A packet or super-packet of a SEND or RDMA WRITE. The requester still sets headers.ack_request.
+// A packet or super-packet of a SEND or RDMA WRITE. make_data_packet() leaves headers.ack_request to the
+// requester.
 struct DataPacket {
   roce::Headers headers;
   Pieces pieces;
   uint32_t count;  // of packets
   uint32_t bytes;  // of payload
-  bool ends;       // whether the message ends with it
+  bool ends;       // whether its last packet ends the message
 };
 
-// Makes packet `index` of the request, with PSN `psn`, or a super-packet of at most `most` packets from there
-// on. Returns false if the message's memory may not be read. REQUIRES: is_data(wqe), index < packets_of(wqe,
-// path MTU), most > 0
+// Makes packet `index` of the request, with PSN `psn`, in `packet`. If `most` > 1, makes a super-packet of at
+// most `most` packets that begins there. Returns false if the message's memory may not be read. REQUIRES:
+// is_data(wqe), index < packets_of(wqe, path MTU), most > 0
 bool make_data_packet(const QueuePair& qp, roce::Service service, const queues::SendWqe& wqe, uint32_t index,
                       roce::Psn psn, uint32_t most, DataPacket& packet);
 
-// Opcode of the request's Middle packets. REQUIRES: is_data(wqe)
+// Returns the opcode of the request's Middle packets. REQUIRES: is_data(wqe)
 uint8_t middle_opcode(roce::Service service, const queues::SendWqe& wqe);
 
-// Executes a request that needs no packet. Returns the error, or nullopt on success. REQUIRES: is_local(wqe),
-// the requests before it have been started
+// Executes a request that needs no packet. Returns the error with which the request must complete, or nullopt
+// on success. REQUIRES: is_local(wqe), the requests before this one have been started
 std::optional<ibv_wc_status> execute_locally(QueuePair& qp, const queues::SendWqe& wqe);
 
 }  // namespace verbena::transport

@@ -11,14 +11,14 @@ namespace verbena::transport {
 
 class StandIn;
 
-// Receives the acknowledgements and NAKs of stand-ins, and passes them on to the XRC targets in other
-// processes.
+// Receives the acknowledgements and NAKs of stand-ins (StandIn, below), and passes them on to the XRC targets
+// in other processes.
 class StandInAnswers {
  public:
   virtual ~StandInAnswers() = default;
-  // `after_packets` tells that the answer covers responses that have just left for the requester, and that
-  // should arrive before the answer. answer.owner is not set yet. The target's process sets it, as it knows
-  // which process has answered.
+  // Passes on `answer`. `after_packets`: responses that the answer covers have just left for the requester,
+  // and should arrive there before the target acknowledges. answer.owner is not set: the target's process
+  // sets it, as it knows which process has answered.
   virtual void answer(const StandIn& stand_in, const OwnerAnswer& answer, bool after_packets) = 0;
 };
 
@@ -30,11 +30,12 @@ class Splitter final : public PacketSink, public Routes {
  public:
   Splitter(StandIn& stand_in, Routes* routes) : stand_in_(stand_in), routes_(routes) {}
 
-  // The program has not named the requester, so no channel is asked for: a request may name any process.
+  // Finds only routes that are known already. The program has not named the requester, and a request may name
+  // any process, so this must not set up a channel.
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
   // Call when nothing more can be sent now. If the last packet was a response, tells the target that the
-  // response acknowledges its request. After an ACK or NAK, which the target has got, does nothing.
+  // response acknowledges its request. Does nothing after an ACK or NAK, as the target got that already.
   void finish();
 
  private:
@@ -62,12 +63,13 @@ struct Parts : QpEventListener {
 
 }  // namespace delegate_detail
 
-// Stands in for another process's XRC target, in the process that owns the shared receive queue. Executes the
-// requests that the target found in sequence and forwarded. It is an XRC target, too, but its
-// acknowledgements and NAKs go to the target. Responses to READs, atomics and the like go to the requester.
+// Stands in for an XRC target of another process, in the process that owns the shared receive queue. Executes
+// the requests that the target found in sequence and forwarded. A stand-in is itself an XRC target QP, but
+// its acknowledgements and NAKs go to the target. Its responses to READs, atomics and the like go to the
+// requester.
 //
-// The target says with which PSN a run of requests starts. After a NAK, the stand-in executes nothing until
-// the next run begins.
+// The target numbers runs: sequences of forwarded requests without a gap (ForwardedRequest::run). After a
+// NAK, the stand-in executes nothing until the next run begins.
 class StandIn final : private delegate_detail::Parts, public RcQueuePair {
  public:
   // The QPN in `config` is the target's; the rest describes the process that owns the queue. Listener and
@@ -79,8 +81,8 @@ class StandIn final : private delegate_detail::Parts, public RcQueuePair {
     enter(IBV_QPS_INIT);
     enter(IBV_QPS_RTR);
   }
-  // Call before each request that is not a repetition, with the run that the request belongs to. A new run
-  // starts with PSN `next`, and with `msn` as the MSN before it. REQUIRES: begin() was called
+  // Call before each request that is not a repetition, with the run of the request. A new run starts with PSN
+  // `next`, and with `msn` as the MSN before it. REQUIRES: begin() was called
   void follow(uint32_t run, roce::Psn next, uint32_t msn);
 
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;

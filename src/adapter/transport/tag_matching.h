@@ -36,8 +36,8 @@ struct TaggedMessage {
   uint32_t rkey = 0;
   uint32_t length = 0;
 
-  // Whether the message needs a buffer that matches its tag; once its first packet was executed, whether it
-  // has one.
+  // Whether the message needs a buffer that matches its tag. Once the message's first packet was executed:
+  // whether the message has one.
   bool is_tagged() const { return kind == Kind::kEager || kind == Kind::kRendezvous; }
 };
 
@@ -48,9 +48,10 @@ TaggedMessage read_tagged_message(ConstBytes payload, bool whole);
 // Whether the QP's send queue has room for the two requests of fetch_rendezvous().
 bool has_room_for_rendezvous(QueuePair& qp);
 
-// Posts a READ that fetches the data of a matched rendezvous into `buffer`, and a SEND that then tells the
-// sender. The buffer completes when the READ does. `headers` are the headers of the message, which the SEND
-// returns. REQUIRES: has_room_for_rendezvous(), headers.size() >= kTagHeaderBytes + kRendezvousHeaderBytes
+// Posts a READ that fetches the data of a matched rendezvous into `buffer`, then a SEND that tells the sender
+// that its buffer is free. The receive request `buffer` completes when the READ completes. `headers` are the
+// headers of the message, which the SEND returns. REQUIRES: has_room_for_rendezvous(), headers.size() >=
+// kTagHeaderBytes + kRendezvousHeaderBytes
 void fetch_rendezvous(QueuePair& qp, const TaggedMessage& message, const queues::RecvWqe& buffer,
                       ConstBytes headers);
 

@@ -13,9 +13,9 @@
 namespace verbena::transport {
 
 // A queue pair of the unreliable connected service (IBTA volume 1, 9.8): SENDs and RDMA WRITEs complete once
-// all their packets have left. The receiver drops a message as a whole if it loses a packet or finds no
-// receive request. Data that an RDMA WRITE has already written stays. A Verbena peer sends receiver reports,
-// so that this QP sends no more than the path carries (control_packets.h).
+// all their packets have left. The receiver drops a whole message if a packet of it is missing or no receive
+// request is posted. Data that an RDMA WRITE has already written stays. A Verbena peer sends receiver
+// reports, so that this QP sends no more than the path carries (control_packets.h).
 class UcQueuePair : public QueuePair {
  public:
   UcQueuePair(const QpConfig& config, queues::SendQueue send_queue, queues::RecvQueue recv_queue)
@@ -25,7 +25,7 @@ class UcQueuePair : public QueuePair {
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool has_urgent() const override;
   bool has_acknowledgement() const override { return false; }
-  // ECN marks are in the traffic class. Only a QP with congestion control uses them.
+  // Needed for ECN marks, which are in the traffic class. Only a QP with congestion control uses these.
   bool wants_ip_details() const override { return config().repairs; }
   bool has_outstanding() const override { return false; }
   void reroute() override;

@@ -13,20 +13,20 @@
 
 namespace verbena::transport {
 
-// Limits how long the oldest request of a UD queue pair keeps the requests behind it waiting, while they go
-// to other destinations. A receiver that reports slowly, or a stopped process on this host, could otherwise
-// stop the traffic to everybody else. Waiting uses the budget up: at most 250 ms in a row, and three quarters
-// of the time in the long run. A busy machine may leave a process without the processor for tenths of a
-// second, so shorter limits would lose datagrams to honest receivers.
+// Limits how long the oldest request of a UD queue pair may wait, while requests behind it go to other
+// destinations. A receiver that reports slowly, or a stopped process on this host, could otherwise stop the
+// traffic to everybody else. Waiting uses up a budget: at most 250 ms in a row, and three quarters of the
+// time in the long run. A busy machine may leave a process without the processor for tenths of a second, so
+// shorter limits would lose datagrams to honest receivers.
 //
-// Reads no clock. For the shard's lock holder.
+// Reads no clock. Threads: the caller holds the shard's lock.
 class HoldBudget {
  public:
   static constexpr Duration kMax = std::chrono::milliseconds(250);
-  // Time of waiting that is earned by the same time without.
+  // Without waiting, each unit of time earns this many units of waiting time, up to kMax.
   static constexpr int kEarned = 3;
 
-  // Call when the oldest request has to wait, or still has to.
+  // Call when the oldest request must wait, or must still wait.
   void begin(TimePoint now) {
     if (is_holding()) return;
     budget_ = std::min<Duration>(kMax, budget_ + kEarned * std::min<Duration>(kMax, now - ended_at_));
@@ -55,16 +55,17 @@ class HoldBudget {
 // Length of the GRH before a datagram's payload in the receiver's memory, in bytes.
 inline constexpr uint32_t kGrhBytes = 40;
 
-// Writes the GRH of a datagram as its receiver gets it (IBTA annex A17, 17.4.5). It is an IPv6 header; or
-// twenty zero bytes and an IPv4 header with a valid checksum, by which rdma-core tells the two apart.
-// `udp_bytes` is the length of the UDP payload with ICRC.
+// Writes the GRH of a datagram as its receiver gets it (IBTA annex A17, 17.4.5). The GRH is an IPv6 header;
+// or, for IPv4, twenty zero bytes and an IPv4 header. The IPv4 header's checksum is valid: rdma-core tells
+// IPv4 and IPv6 apart by it. `udp_bytes` is the length of the UDP payload with ICRC.
 void write_grh(const roce::Path& path, uint32_t udp_bytes, std::byte (&grh)[kGrhBytes]);
 
 // A queue pair of the unreliable datagram service: each request is one packet with its own destination, and
 // completes once the packet has left. A Verbena receiver sends receiver reports on request, so that senders
 // send no more than the path carries (receiver_driven_flow.h). Requests leave in order: a request that waits
-// also delays requests to other destinations, as at an adapter's port, but not for long (HoldBudget). Then it
-// leaves without waiting for a report, or is lost if shared memory has no room for it.
+// also delays requests to other destinations, as at an adapter's port. The delay is limited (HoldBudget).
+// After that, the request leaves without waiting for a report, or is lost if shared memory has no room for
+// it.
 class UdQueuePair : public QueuePair {
  public:
   using QueuePair::QueuePair;
@@ -117,7 +118,7 @@ class UdQueuePair : public QueuePair {
   TransmitResult send_posted(TimePoint now, uint32_t budget);
   std::optional<TransmitResult> hold_back(TimePoint now);
   TransmitResult wait_for_port(TimePoint now);
-  // Whether the oldest request, which has to wait, may still do so.
+  // Whether the oldest request, which would have to wait, may still wait.
   bool may_wait(TimePoint now);
   bool do_others_wait();
   uint32_t qkey_of(const queues::SendWqe& wqe) const;

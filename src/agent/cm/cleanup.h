@@ -23,10 +23,10 @@ class CmService;
 // there again soon, so requests to these ports wait up to a second before they are refused. The port space
 // does not matter.
 //
-// A perftest server with -R exchanges parameters over a first connection, then ends that listener. It listens
-// again on the same port, for UD in another port space. Its client connects without waiting for that, and may
-// be far ahead if the server gets no processor. A refused perftest client does not retry; up to version
-// 4.5-0.17 it uses freed memory. For the agent's thread.
+// The reason is perftest. Its server with -R exchanges parameters over a first connection, then ends that
+// listener. It listens again on the same port, for UD in another port space. The client connects without
+// waiting for the second listener, and may be far ahead if the server gets no processor. A refused perftest
+// client does not retry; up to version 4.5-0.17 it uses freed memory. For the agent's thread.
 class EndedListeners {
  public:
   static constexpr Duration kRemembered = std::chrono::seconds(1);
@@ -95,7 +95,8 @@ class GoneClients {
   explicit GoneClients(EventLoop& loop);
   ~GoneClients();
 
-  // Calls client->go(). Destroys the client before returning if it has fewer than kAtOnce items.
+  // Calls client->go(), and destroys the client in steps. If it has fewer than kAtOnce items (identifiers,
+  // channels and queued events), it is destroyed before this returns.
   void add(std::unique_ptr<CmClient> client);
   bool empty() const { return users_.empty(); }
   // Destroys up to kAtOnce items that the user's ended programs have left. Called when the user has reached a

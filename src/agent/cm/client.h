@@ -22,10 +22,10 @@
 
 namespace verbena::agent {
 
-// Handles connection management for one client. Has each request of control/protocol/connection_messages.h
-// carried out (ClientRequests), replies, and sends the client events about its identifiers.
-// Trusts nothing in requests. After the client has gone, GoneClients destroys its identifiers
-// (cm/cleanup.h). For the agent's thread.
+// Handles connection management for one client. Passes each request of control/protocol/connection_messages.h
+// to ClientRequests and sends the reply. Also sends the client events about its identifiers. Trusts nothing
+// in requests. After the client has gone, GoneClients destroys its identifiers (cm/cleanup.h). For the
+// agent's thread.
 class CmClient : public PortOwner {
  public:
   using Host = CmClientHost;
@@ -34,9 +34,9 @@ class CmClient : public PortOwner {
   ~CmClient();
 
   // Carries out a request by `Method`, a method of ClientRequests, and replies. Records the call in the
-  // trace, unless `Call` is kNone. A method that takes an identifier gets the one with the request's number;
-  // ENOENT if there is none. Work that takes long is only begun; is_busy() is then true. REQUIRES: `message`
-  // has the request's length, and is_busy() is false
+  // trace, unless `Call` is kNone. If the method takes an identifier, it gets the client's identifier with
+  // the number in the request. If there is none, the reply is ENOENT. Work that takes long is only begun;
+  // is_busy() is then true. REQUIRES: `message` has the request's length, and is_busy() is false
   template <auto Method, protocol::TraceCall Call = protocol::TraceCall::kNone>
   void carry_out(const protocol::MessageHeader& header, ConstBytes message, ClientFile descriptor = {});
   // Returns whether a request is unfinished. The caller then calls go_on() until is_busy() is false.

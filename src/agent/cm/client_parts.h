@@ -110,9 +110,9 @@ class ClientLimits {
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
-  // Returns whether the client may cause another event, given `waiting`, the number of its queued events.
-  // Other users may have taken all room: that is no reason to disconnect this client, so its request is
-  // refused.
+  // Returns whether the client may cause another event. `waiting` is the number of its queued events. Returns
+  // false if it has any and its user has no share left. The caller then refuses the request. The client is
+  // not disconnected, because other users may have taken all room.
   bool allows_event(size_t waiting) const { return waiting == 0 || allows_another(waiting_events()); }
 
   // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.

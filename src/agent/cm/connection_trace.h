@@ -63,7 +63,7 @@ class ConnectionTrace {
   void called(const CmIdentifier& id, protocol::TraceCall call, uint32_t qpn, const protocol::CmAddress* to);
   // Records that the agent has refused a call with this errno.
   void refused(const CmIdentifier& id, protocol::TraceCall call, int error);
-  // Records a message: kCmSent or kCmReceived.
+  // Records a message to or from the peer. `kind` is kCmSent or kCmReceived.
   void passed(trace::Kind kind, CmIdentifier& id, const cm::ConnectionInfo& connection,
               const cm::Passage& passage);
   // Records an event about the identifier that was sent to the program.
@@ -74,7 +74,8 @@ class ConnectionTrace {
   class Rings;
 
   void note(trace::Kind kind, uint32_t qpn, const trace::ConnectionNote& note, bool may_be_frequent = false);
-  // Returns whether the next event fits into the memory, which takes pages from the user's share if needed.
+  // Returns whether the next event fits into the trace's memory. Takes more pages from the user's share if
+  // needed.
   bool has_room();
 
   ConnectionTraces& traces_;
@@ -86,8 +87,8 @@ class ConnectionTrace {
   size_t pages_ = 0;  // memory pages that count for the user
 };
 
-// Returns the number that stands for the trace in messages and lists where a QP's trace has its slot index.
-// Bit 31 is set.
+// Returns a number that identifies the trace in messages and lists. It stands where a QP's trace has its slot
+// index. Bit 31 is set, so the number is no slot index.
 inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }
@@ -98,7 +99,7 @@ class ConnectionTraces {
  public:
   // Called when a trace that has recorded events ends.
   using OnEnd = std::function<void(const ConnectionTrace&)>;
-  // Returns how many blocks (HeldFiles) the copies that readers have open may take, if the agent may open
+  // Returns the quota of blocks (HeldFiles) for the copies that readers have open, if the agent may open
   // `descriptors` descriptors: a 64th, at most 1,024. Each copy takes a descriptor and a block at least.
   static constexpr Quota::Size readers_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(1024, descriptors / 64));

@@ -18,12 +18,12 @@
 namespace verbena::agent {
 
 // Keeps messages for listeners and connections that do not exist yet, for 100 ms or longer, because they may
-// appear soon. Programs that agree on a port over another connection (perftest's -R) race: one is about to
-// listen, the other to connect. In the kernel the listener wins, because its calls are answered faster than
-// by this agent. A late refusal does no harm, while perftest fails at an early one. After an agent was
-// killed, its clients restore their listeners and connections with the next one. A peer that ends a
-// connection meanwhile must not be told that the connection is unknown. Otherwise the program would never
-// learn of the end. For the agent's thread.
+// appear soon. Listeners: programs that agree on a port over another connection (perftest's -R) race, as one
+// is about to listen and the other to connect. In the kernel the listener wins, because its calls are
+// answered faster than by this agent. A late refusal does no harm, while perftest fails at an early one.
+// Connections: after an agent was killed, its clients restore their listeners and connections with the next
+// agent. If a peer ends a connection meanwhile, it must not be told that the connection is unknown. Otherwise
+// the program would never learn of the end. For the agent's thread.
 class EarlyMessages {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(100);  // minimum wait for a listener
@@ -38,8 +38,9 @@ class EarlyMessages {
     std::optional<uint64_t> service_id = {};  // that of a REQ or SIDR_REQ
   };
 
-  // Returns whether another message of this sender may be kept. One that has waited for kPatience may use
-  // only half of kMax. If all places are taken, a sender gets one of another that has more.
+  // Returns whether another message of this sender may be kept. `waited` is how long the message has waited
+  // already. From kPatience on, a message may be kept only if fewer than half of kMax are kept. If all places
+  // are taken, a new message gets a place only if another sender has more messages than this one.
   bool has_room(const roce::Address& sender, Duration waited) const;
   // Keeps a message, unless the same bytes from the same address are kept already. Returns a message that is
   // not kept any more, to be processed now: the oldest of the sender with the most, if all places were taken.
@@ -51,8 +52,8 @@ class EarlyMessages {
   std::optional<Message> take_overdue(TimePoint now);
   // Drops a kept REQ if `mad` is the REJ by which its sender gives it up. Called for each arriving datagram.
   void hear_rejection(ConstBytes mad, const cm::Arrival& arrival);
-  // Removes and returns the first message up to this number that satisfies `counts`, otherwise returns
-  // nullopt. Called after a listener or a connection has appeared.
+  // Removes and returns the first message whose number is at most `last` and for which counts() is true,
+  // otherwise returns nullopt. Called after a listener or a connection has appeared.
   std::optional<Message> take(uint64_t last, const std::function<bool(const Message&)>& counts);
   // Returns the number of the message that was kept last, or 0 if none ever was.
   uint64_t last_number() const { return last_number_; }

@@ -37,8 +37,8 @@ class HeaderSender {
 // slot 0's socket. There is one for all devices: the IP address of a RoCEv2 packet names its device.
 // Connection management, and datagrams to groups, are sent from UDP port 4791 itself. Untrusted programs
 // cannot send from that port, so other agents know that such a datagram comes from an agent. All other
-// packets leave by other sockets and by runs of their own: users and other hosts choose their destinations,
-// and could fill what connections need. For the agent's thread.
+// packets are sent by separate sockets and in separate batches, because users and other hosts choose their
+// destinations. Otherwise they could fill the buffers that connections need. For the agent's thread.
 class GsiPort final : public HeaderSender, private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
@@ -57,8 +57,8 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   void close();
 
   // Stages a datagram to QP1 of path.destination; flush() sends it. Flushes first if no more datagrams can be
-  // staged. The datagram is lost if that does not help, or if the port is closed; also if the path's next hop
-  // does not answer ARP and half of the socket's buffer is in use.
+  // staged. The datagram is lost if that does not help, or if the port is closed. It is also lost if the
+  // path's next hop does not answer ARP while half of the socket's buffer is in use.
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
@@ -88,7 +88,7 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   OnOther on_other_;
   OnHeard on_heard_;
   std::unique_ptr<net::UdpPort> port_;
-  std::unique_ptr<net::Sender> others_;  // sends what is neither connection management nor for a group
+  std::unique_ptr<net::Sender> others_;  // for packets that are neither connection management nor to a group
   uint16_t udp_port_ = 0;
   int watched_ = -1;
   bool retrying_ = false;

@@ -69,10 +69,10 @@ struct CmIdentifier : PortBinding {
   uint32_t starting_psn = 0;
   cm::LocalId connection = 0;  // 0: none
   std::unique_ptr<Listening> listening_state;
-  uint32_t events_sent = 0;  // events sent on or queued in its channels
-  uint32_t port_entry = 0;   // Ledger::Number of the port; 0: none
-  uint32_t connection_entry = 0;
-  bool is_counted = false;  // in CmTally::identifiers; the next two: in listening, resolving
+  uint32_t events_sent = 0;       // events sent on or queued in its channels
+  uint32_t port_entry = 0;        // Ledger::Number of the port; 0: none
+  uint32_t connection_entry = 0;  // Ledger::Number of the connection; 0: none
+  bool is_counted = false;        // in CmTally::identifiers; the next two: in listening, resolving
   bool is_counted_listening = false;
   bool is_counted_resolving = false;
   uint8_t traced_messages = 0;   // messages of its connection in the trace, counted up to 64

@@ -58,8 +58,8 @@ class Ledger {
   explicit Ledger(std::function<void()> on_others);
 
   int fd() const { return file_.get(); }
-  // Adds an entry and returns its number. Returns 0 if the entry is not recorded: the quota (of the user or
-  // of all) is used up, there is no file, a write failed, or freeze() was called.
+  // Adds an entry and returns its number. Returns 0 if the entry is not recorded: the quota of the user or of
+  // all is used up, or freeze() was called. Also returns 0 if there is no file or the write failed.
   Number add(const LedgerEntry& entry);
   void change(Number number, const LedgerEntry& entry);
   void remove(Number number);
@@ -107,8 +107,8 @@ class Claims {
   void take_over(std::span<const LedgerEntry> entries, TimePoint until);
   // Permits restoring connections without a ledger entry, up to `until`.
   void take_over_without_ledger(TimePoint until);
-  // Whether every client of a former agent may still reclaim its ports and connections: `now` is before
-  // until(). Afterwards only connections of processes that have not reconnected can be restored.
+  // Returns whether every client of a former agent may still reclaim its ports and connections: `now` is
+  // before until(). Afterwards only connections of processes that have not reconnected can be restored.
   bool hold(TimePoint now) const { return now < until_; }
   TimePoint until() const { return until_; }
 

@@ -57,30 +57,31 @@ class PortSpace {
 
   // Binds the holder to the port in holder.source. Fails with EADDRINUSE if another holder has the port at
   // the same address. Fails with EADDRNOTAVAIL if another holder has the port and one of the two addresses
-  // names no device (is_any_address()), if the port has kMaxHolders, or if the user's share of ephemeral
-  // ports is used up. REQUIRES: holder.source has a port other than 0; the holder has no port
+  // names no device (is_any_address()). Fails with EADDRNOTAVAIL, too, if the port has kMaxHolders or the
+  // user's share of ephemeral ports is used up. REQUIRES: holder.source has a port other than 0; the holder
+  // has no port
   Result<void> bind(PortBinding& holder, PortRange ephemeral = {});
-  // Like bind(), for a port that a former agent assigned, maybe by bind_any(). Unlike with bind(), others may
-  // have the port, too, as long as their connections differ in an address or a port.
+  // Like bind(), for a port that a former agent assigned, maybe by bind_any(). Unlike bind(), allows other
+  // holders of the port, as long as their connections differ in an address or a port.
   Result<void> resume(PortBinding& holder, PortRange ephemeral = {});
   // Sets a random port of `range` in holder.source and binds the holder to it. Holders may share the port if
   // their connections differ in an address or a port. Fails with EADDRNOTAVAIL if no port is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
-  // Makes the holder a listener, and the only one of its port and address: sets reuse_address to false. Fails
-  // like bind() if others share them. REQUIRES: the holder is bound
+  // Makes the holder a listener, and the only holder of its port and address: sets reuse_address to false.
+  // Fails like bind() if other holders share the port and address. REQUIRES: the holder is bound
   Result<void> listen(PortBinding& holder);
-  // Ends what listen() began; the holder stays bound. REQUIRES: the holder is bound
+  // Makes the holder no listener any more. The holder stays bound. REQUIRES: the holder is bound
   void stop_listening(PortBinding& holder);
   // Releases the holder's port, and stops listening. REQUIRES: the holder is bound
   void release(PortBinding& holder);
 
   // Returns the best matching listener for a request to `destination` (address and port), or nullptr. A
-  // listener on a loopback address only gets requests of this host, by any link. The kernel also gives it
-  // requests of other hosts, which no program that binds to 127.0.0.1 wants.
+  // listener on a loopback address gets only requests of this host, by any link. The kernel also passes
+  // requests of other hosts to such a listener, but no program that binds to 127.0.0.1 wants them.
   enum class Origin : uint8_t { kThisHost, kElsewhere };
   PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
-  // Returns whether any listener on the port satisfies `counts`. Like find_listener(), looks at listeners
-  // only: a port has one for each address at most, but thousands of other holders.
+  // Returns whether counts() is true for any listener on the port. Like find_listener(), looks at listeners
+  // only: a port has at most one for each address, but thousands of other holders.
   bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 
  private:
@@ -92,7 +93,7 @@ class PortSpace {
 
   static Result<void> check(const Holders& holders, const PortBinding& holder, bool reuse_address);
   static bool is_unique(const Holders& holders, const PortBinding& holder);
-  // Whether the user may hold another ephemeral port.
+  // Returns whether the user may hold another ephemeral port.
   bool allows_more(const PortBinding& holder, PortRange ephemeral);
   static bool holds(const Holders& holders, uid_t user);
   static bool is_full(const Holders& holders);
@@ -115,7 +116,7 @@ struct PortLimits {
 };
 
 // Reads PortLimits from /proc/sys. Reads them again when they are more than a second old, because they may
-// change.
+// change. Keeps the former value of a file that cannot be read.
 class PortLimitsReader {
  public:
   const PortLimits& read();

@@ -52,9 +52,9 @@ struct RouteAnswer {
 };
 
 // Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
-// at once, so this class never waits. It must not ask about netdevs (RTM_GETLINK): the kernel answers that
-// under its lock for the configuration of all network namespaces (RTNL), which others may hold for seconds.
-// Before Linux 6.13 that is so for RTM_GETNEIGH, too. For one thread.
+// at once, so this class never waits. It must not ask about netdevs (RTM_GETLINK): the kernel then takes its
+// lock for the configuration of all network namespaces (RTNL), which others may hold for seconds. Before
+// Linux 6.13, RTM_GETNEIGH takes this lock, too. For one thread.
 class RouteQuery {
  public:
   static Result<RouteQuery> open();
@@ -76,8 +76,9 @@ class RouteQuery {
   uint32_t sequence_ = 0;
 };
 
-// The netdev, family and address of a neighbour. Under a hash, a user could choose addresses that meet
-// another neighbour's, and each message about that one would search all of the user's.
+// The netdev, family and address of a neighbour. Used as an ordered key, not as a hashed one. With a hash, a
+// user could choose addresses that collide with another neighbour's, and each message about that neighbour
+// would search all of the user's entries.
 using NeighbourKey = std::tuple<uint32_t, uint16_t, std::array<uint8_t, 16>>;
 
 NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour);
@@ -88,11 +89,11 @@ NeighbourKey key_of(uint32_t interface_index, const CmAddress& neighbour);
 // after a pause.
 //
 // All users share a socket for each address family. Datagrams to neighbours that do not answer wait in the
-// kernel for some seconds and fill it. Then it is replaced by a new one.
+// kernel for some seconds, and may fill the socket's buffer. Then a new socket replaces the full one.
 //
-// The netlink socket is open from the start to the end: to bind or close one that gets events waits for a
-// lock of the kernel that other users can hold for long. It is read only while any wait is pending. For the
-// agent's thread.
+// The netlink socket stays open as long as this object. Binding or closing a netlink socket that gets events
+// waits for a lock of the kernel that other users can hold for long. The socket is read only while any wait
+// is pending. For the agent's thread.
 class Neighbours {
  public:
   // Called with 0 if the hardware address is known, or with ETIMEDOUT.
@@ -125,7 +126,7 @@ class Neighbours {
   bool is_known(uint32_t interface_index, const CmAddress& neighbour) {
     return needs_none_(interface_index) || routes_.knows_neighbour(interface_index, neighbour);
   }
-  // Returns the newest wait for this neighbour, or nullptr if it is known or nobody waits.
+  // Returns the newest wait for this neighbour, or nullptr if the neighbour is known or nobody waits for it.
   const Waiting* newest_wait(const NeighbourKey& key) const;
   void listen();
   void stop_listening();
@@ -143,7 +144,7 @@ class Neighbours {
   std::unordered_map<Ticket, Waiting> waiting_;
   // Waits for neighbours that are not known. The ticket distinguishes several waits for one neighbour.
   std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
-  // Neighbours that are searched for again after a pause, and the users in whose turns that is.
+  // Neighbours for which the search starts again after a pause, each with the user in whose turn it starts.
   std::set<std::pair<NeighbourKey, uid_t>> pausing_;
   NetlinkSocket events_;
   bool listens_ = false;

@@ -142,11 +142,13 @@ class CmService final : private cm::Sink {
   // Updates the links, and sends clients the events about removed or failed-over devices.
   // @param failed_over device indexes of bonds that have switched to another port
   void links_changed(const std::vector<control::Link>& links, std::span<const uint32_t> failed_over);
-  // Sets until when clients of a killed agent may restore their objects. Until then no peer is told that a
-  // connection or a listener does not exist. Its message is kept, or ignored so that the peer repeats it.
+  // Sets the time until which clients of a killed agent may restore their objects. Until then no peer is told
+  // that a connection or a listener does not exist. The peer's message is kept, or ignored so that the peer
+  // repeats it.
   void expect_returns(TimePoint until);
-  // Extends the time of expect_returns() to `until`, because another client may be about to reconnect.
-  // Extends it by 5 seconds in all: a user who has many clients would delay the answers to all peers.
+  // Extends the time of expect_returns() to `until`, because another client may be about to reconnect. All
+  // extensions together are limited to 5 seconds. Otherwise a user with many clients could delay the answers
+  // to all peers.
   void expect_one_return(TimePoint until);
   TimePoint returns_until() const { return returns_until_; }
   bool expects_returns() const { return MonotonicClock::now() < returns_until_; }
@@ -155,10 +157,11 @@ class CmService final : private cm::Sink {
   void take_over(int ledger);
   // Returns this agent's ledger, whose file the takeover state keeps for the next agent.
   const Ledger& ledger() const { return ledger_; }
-  // Whether the process that had this QP with a former agent lives and has not reconnected yet.
+  // Returns whether the process that had this QP with a former agent lives and has not reconnected yet.
   bool is_orphan(uint32_t qpn) const { return agent_.is_orphan(qpn); }
-  // Returns whether the agent must not end yet, because messages to peers may be outstanding: a gone client
-  // has identifiers, or a connection is neither in TIMEWAIT nor lingering after a refusal.
+  // Returns whether the agent must not end yet, because messages to peers may be outstanding. This is so
+  // while a gone client has identifiers, or while any connection is neither in TIMEWAIT nor lingering after a
+  // refusal.
   bool owes_farewells() const;
 
   // Clients by number, in the order of their arrival.
@@ -190,11 +193,12 @@ class CmService final : private cm::Sink {
   // Remove the entry from the ledger. release_port() also releases the port in its port space.
   void release_port(CmIdentifier& id);
   void release_connection(CmIdentifier& id);
-  // Processes kept messages (EarlyMessages) again, in turns of the identifier's user: requests for the port
-  // of a listener, or other messages of the peer of a restored connection.
+  // Both process kept messages (EarlyMessages) again, in turns of the identifier's user. listener_began()
+  // processes requests for the listener's port. connection_returned() processes other messages of the peer of
+  // a restored connection.
   void listener_began(const CmIdentifier& id);
   void connection_returned(const CmIdentifier& id);
-  // Notes that a running program has ended a listener.
+  // Records that a running program has ended a listener (EndedListeners).
   void listener_ended(const CmIdentifier& id);
   // Returns whether a listener may still appear on the port for a request that has waited this long.
   bool may_listen_soon(uint16_t port, Duration waited) const;
@@ -211,9 +215,9 @@ class CmService final : private cm::Sink {
   const CmTally& tally() const { return tally_; }
   // Quota of event channels; each takes a descriptor.
   Quota& channels() { return channels_; }
-  // Counts the objects that take most of the agent's memory. A user has no more of each than kMaxOfUser, and
-  // all users together have twice as many, in shares. Root and the agent's own user are counted, but have no
-  // limit.
+  // Counts the objects that take most of the agent's memory. A user has at most kMaxOfUser of each kind. All
+  // users together have at most twice as many, in shares (base/quota.h). Root and the agent's own user are
+  // counted, but have no limit.
   struct Shares {
     static constexpr size_t kMaxOfUser = 262144;
     static constexpr Quota::Size kAll = Quota::Size::of(2 * kMaxOfUser);
@@ -279,7 +283,7 @@ class CmService final : private cm::Sink {
   EndedListeners ended_listeners_;
   EndedSlots ended_slots_{*this};
   TimePoint returns_until_{};
-  TimePoint last_return_{};  // expect_one_return() does not extend returns_until_ beyond it
+  TimePoint last_return_{};  // maximum of returns_until_ for expect_one_return()
   DeadlineTimer early_timer_{loop_, [this] { answer_early_messages(); }};
   EventLoop::QueuedTask settle_{loop_, [this] { finish_round(); }};
   std::map<uid_t, DeadlineTimer> timers_;  // for the connections of each user

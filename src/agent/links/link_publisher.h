@@ -22,7 +22,7 @@ namespace verbena::agent {
 
 // Publishes the link table: writes each new state to a file that clients read, and calls
 // AgentHost::links_changed(). Also records which sessions may have seen loopback's automatic link. That link
-// must stay until they end.
+// must stay until these sessions end.
 class LinkPublisher {
  public:
   // `closer` closes former files, because a close may wait for locks that any client has on the file. If
@@ -33,7 +33,7 @@ class LinkPublisher {
   // Publishes the table, and from now on its changes. Called when the takeover from a killed agent is
   // complete; until then publish() does nothing.
   void begin();
-  // Publishes the table if it has changed.
+  // Publishes the table if it has changed, or if the last attempt to write it failed. Logs a failure.
   void publish();
   // Returns the descriptor of the current file, or -1 if there is none yet. The next publication closes it.
   int file() const { return file_.get(); }
@@ -60,10 +60,11 @@ class LinkPublisher {
   bool published_ = false;  // the latest attempt to write the file has succeeded
   std::vector<control::Link> shown_;
   UniqueFd file_;
-  // All users have the file, and none may make others' reads wait (pin_first_page()). It is not mapped: all
-  // who have it can crowd the lock that munmap(2) takes.
+  // Pins the first page of `file_` (pin_first_page()). All users have the file, and without the pin each of
+  // them could make the others' reads wait. The file is not mapped, because its users can hold up the lock
+  // that munmap(2) takes.
   UniqueFd pin_;
-  UniqueFd former_pin_;  // some may still read the former file
+  UniqueFd former_pin_;  // the same for the former file, which clients may still read
   std::set<uint64_t> sessions_;
   std::set<uint64_t> loopback_viewers_;  // sessions that have seen loopback's automatic link
 };
@@ -81,8 +82,8 @@ class LinkRequests {
   RequestResult<> delete_link(const Lessee& client, const protocol::LinkRequest& request);
   RequestResult<> set_peers(const Lessee& client, const protocol::PeersRequest& request);
   // Returns a new UDP socket that has joined the multicast group on the device. EINVAL if the address is not
-  // multicast, ENETDOWN if the agent does not have UDP port 4791, ENODEV if there is no such device, ENOSPC
-  // if the user's programs have too many such sockets.
+  // multicast, ENETDOWN if the agent does not have UDP port 4791, ENODEV if there is no such device. ENOSPC
+  // if the user's programs have too many of these sockets. Otherwise the kernel's error.
   RequestResult<> join_group(const Lessee& client, const protocol::GroupRequest& request);
 
  private:

@@ -60,8 +60,8 @@ class LinkTable {
   void netdev_removed(uint32_t interface_index);
   void address_changed(uint32_t interface_index, const NetdevAddress& address);
   void address_removed(uint32_t interface_index, const NetdevAddress& address);
-  // Called before and after a complete report by the kernel. end_dump() removes netdevs and addresses that
-  // were not reported since begin_dump().
+  // Mark the beginning and the end of a complete report by the kernel. end_dump() removes netdevs and
+  // addresses that were not reported since begin_dump().
   void begin_dump();
   void end_dump();
 
@@ -75,9 +75,9 @@ class LinkTable {
   // lasts until the link is deleted or its netdev is removed.
   control::AdminResult<void> set_peers(std::string_view name, std::vector<roce::Prefix> peers);
 
-  // Replaces all links by a former agent's, with their names, peers, device indexes and GID indexes, and its
-  // deletions. Ignores malformed links, and links whose netdev no longer exists.
-  // REQUIRES: no client has seen the table yet
+  // Replaces all links by those of a former agent, with their names, peers, device indexes and GID indexes.
+  // Also adopts the former agent's list of links that users have deleted. Ignores malformed links, and links
+  // whose netdev no longer exists. REQUIRES: no client has seen the table yet
   void restore(const control::LinkSnapshot& snapshot);
 
   // Returns whether packets leave the netdev without a neighbour's hardware address. Netdevs without ARP

@@ -38,9 +38,10 @@ struct NetlinkAttributes {
     if (type < Size) static_cast<NetlinkAttributes*>(self)->by_type[type] = attribute;
     return MNL_CB_OK;
   }
-  // Returns the attribute of this type, or nullptr if the message has none.
+  // Returns the attribute of this type, or nullptr if the message has none. REQUIRES: type < Size
   const nlattr* operator[](size_t type) const { return by_type[type]; }
-  // Returns the attribute's value, or 0 if it is missing or no 32-bit number.
+  // Returns the attribute's value, or 0 if the attribute is missing or is no 32-bit number. REQUIRES: type <
+  // Size
   uint32_t number(size_t type) const {
     return by_type[type] != nullptr && mnl_attr_validate(by_type[type], MNL_TYPE_U32) >= 0
                ? mnl_attr_get_u32(by_type[type])

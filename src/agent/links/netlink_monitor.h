@@ -16,8 +16,8 @@ class NetlinkMonitor {
   // event is missed.
   Result<void> start();
   int fd() const;
-  // Reports the events that have arrived to the table, without waiting. Requests a new dump if the kernel has
-  // dropped events (ENOBUFS).
+  // Reports the events that have arrived to the table, at most 64 datagrams per call, without waiting for
+  // more. Requests a new dump if the kernel has dropped events (ENOBUFS).
   void receive();
 
  private:
@@ -26,8 +26,8 @@ class NetlinkMonitor {
 
   LinkTable& table_;
   NetlinkSocket events_;
-  // For dumps. Kept while they succeed: to close a netlink socket waits for a lock of the kernel that other
-  // users can hold for long.
+  // Socket for dumps. It stays open while dumps succeed, because closing a netlink socket waits for a lock of
+  // the kernel that other users can hold for long.
   NetlinkSocket queries_;
   unsigned sequence_ = 0;
 };

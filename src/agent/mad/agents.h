@@ -20,9 +20,10 @@
 
 namespace verbena::agent {
 
-// A program's registration for management datagrams of one class: InfiniBand's agent, not the Verbena agent.
+// A program's registration for management datagrams of one class. InfiniBand calls this an agent; it is not
+// the Verbena agent.
 struct MadAgent {
-  uint64_t port = 0;  // the open port that it belongs to
+  uint64_t port = 0;  // number of its OpenPort
   uint32_t id = 0;    // unique within the port
   uint32_t device_index = 0;
   uint8_t management_class = 0;
@@ -30,7 +31,7 @@ struct MadAgent {
   uint8_t rmpp_version = 0;
   bool user_rmpp = false;  // the program splits and reassembles its messages itself
   uint8_t queue_pair = 1;
-  uint32_t oui = 0;
+  uint32_t oui = 0;          // of a vendor class of range 2; else 0
   std::bitset<128> methods;  // of the requests that it receives; none: it receives only answers
   // The upper half of the transaction IDs of the agent's requests and their answers.
   uint32_t transaction = 0;
@@ -41,8 +42,8 @@ struct MadAgent {
 
 // Holds the registered agents, and assigns each datagram to one of them, as the kernel does
 // (drivers/infiniband/core/mad.c). An answer goes to the agent whose request it answers. A request goes to
-// the agent that has registered for its class, version and method, and for vendor classes of range 2 for its
-// OUI; each link has at most one such agent. Pure.
+// the agent that has registered for its class, version and method. For vendor classes of range 2, the OUI
+// must match, too. Each link has at most one agent for a request. Pure.
 class Registrations {
  public:
   // `secret`: secret random number that MadAgent::transaction is derived from. A program that knows its own
@@ -57,8 +58,8 @@ class Registrations {
   // Removes the agents of a port, and returns the MadAgent::transaction of each.
   std::vector<uint32_t> remove_port(uint64_t port);
 
-  // find(), for_answer() and for_request() return nullptr if there is no such agent. `transaction`: the
-  // answer's transaction ID, 64 bits.
+  // find(), for_answer() and for_request() return nullptr if there is no such agent. The pointer is valid
+  // until the agent is removed. `transaction` is the answer's transaction ID, 64 bits.
   const MadAgent* find(uint64_t port, uint32_t id) const;
   const MadAgent* for_answer(uint64_t transaction) const;
   const MadAgent* for_request(uint32_t device_index, const mad::MadHeader& header) const;
@@ -86,7 +87,7 @@ class Registrations {
   cm::IdSequence transactions_;
   std::map<uint32_t, MadAgent> by_transaction_;
   std::map<std::pair<uint64_t, uint32_t>, uint32_t> by_number_;  // transactions by port and number
-  std::set<std::pair<Class, uint32_t>> by_class_;                // of agents that want requests
+  std::set<std::pair<Class, uint32_t>> by_class_;                // only agents with `methods`
 };
 
 // The sender or the receiver of a management datagram.
@@ -139,7 +140,8 @@ class WaitingRequests {
     WaitingRequest request;
     bool given_up = false;
   };
-  // Returns one request of the port whose timeout has expired at `now`, or nullopt if there is none.
+  // Returns one request of the port whose timeout has expired at `now`, or nullopt if there is none. If the
+  // request is to be repeated, its timeout starts again at `now`.
   std::optional<Due> take_due(uint64_t port, TimePoint now);
   // Remove the waiting requests of a port, or of one MAD agent of a port.
   void remove_port(uint64_t port);

@@ -23,16 +23,16 @@
 
 namespace verbena::agent {
 
-// A link, the simulated subnet that programs see on it, and the performance management of two ports: the
-// link's own and the switch port in front of it.
+// A link and the simulated subnet that programs see on it. Also has the performance management of two ports:
+// the link's own and the switch port in front of it.
 struct LinkFabric {
   control::Link link;
   mad::Subnet subnet;
   mad::Performance own_performance{};
   mad::Performance switch_performance{};
 
-  // Returns the path to `destination`, or nullopt. The source is an address of this link of the same kind:
-  // IPv4, IPv6 link-local, or other IPv6.
+  // Returns the path to `destination`. Its source is an address of this link of the same kind (IPv4, IPv6
+  // link-local, or other IPv6). Returns nullopt if the link has none.
   std::optional<roce::Path> path_to(const roce::Address& destination) const;
 };
 
@@ -45,8 +45,8 @@ class LinkFabrics {
   void links_changed(const std::vector<control::Link>& links);
   LinkFabric* find(uint32_t device_index);
   std::map<uint32_t, LinkFabric>& all() { return fabrics_; }
-  // Time at which neighbours on all links will have had 300 ms to answer the first announcement. Programs do
-  // not send before. Set by Discovery.
+  // Time at which neighbours on all links will have had 300 ms to answer the first announcement. Datagrams of
+  // programs wait until then. Set by Discovery.
   TimePoint settled{};
 
  private:

@@ -39,9 +39,10 @@ class MadDispatcher;
 // Trusts no input. For the agent's thread.
 class OpenPort {
  public:
-  // `number`: the owner's number for the port. `takes_files`: the program supports messages of several
-  // datagrams, which come in files. `share`: what the port counts in until its socket is closed. When the
-  // program has closed its end or sent invalid input, the port calls owner.close() once, from the event loop.
+  // `number` is the owner's number for the port. `takes_files`: the program supports messages of several
+  // datagrams, which come in files. `share` is the quota share in which the port counts until its socket is
+  // closed. When the program has closed its end or sent invalid input, the port calls owner.close() once,
+  // from the event loop.
   OpenPort(MadDispatcher& owner, uint64_t number, EventLoop& loop, ClientSockets& sockets, uid_t user,
            uint32_t device_index, UniqueFd socket, bool takes_files, QuotaShare share);
   ~OpenPort();
@@ -55,16 +56,16 @@ class OpenPort {
   // Handles a message whose file was read, and reads the next one. `message` is empty if the file was
   // invalid.
   void take_whole(const protocol::UserMad& header, ConstBytes message);
-  // Sends a datagram or a message of several to the program. The message is lost if the program's socket is
-  // full, as in the kernel. A message that needs a file is also lost if the user's programs hold too many
-  // files, or the program does not support files.
+  // Sends a datagram, or a message of several datagrams, to the program. The message is lost if the program's
+  // socket is full, as in the kernel, or if its user pauses (SlowUsers). A message that needs a file is also
+  // lost if the user's programs hold too many files, or the program does not support files.
   void deliver(protocol::UserMad header, ConstBytes mad);
 
  private:
   // Receives one datagram. Returns false if there is none now, the owner has no room, or the port has ended.
   bool on_readable();
-  // Passes a received message to the owner, or has its file read first. Returns false if the message is
-  // invalid.
+  // Passes a received message to the owner. If the message has a file, the user's thread reads the file
+  // first. Returns false if the message is invalid.
   bool take(ConstBytes message, ClientFile file);
   Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
   void end();
@@ -90,7 +91,8 @@ class OpenPort {
 // Handles timeouts and retries of requests, as the kernel does for its users. For the agent's thread.
 class MadDispatcher : private LongMessages::Host {
  public:
-  // Returns the quota of open ports for an agent that may open `descriptors`: one each.
+  // Returns the quota of open ports for an agent that may open `descriptors`: a 32nd of them, at most 1,024.
+  // Each port takes one descriptor.
   static constexpr Quota::Size room_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(1024, descriptors / 32));
   }
@@ -114,7 +116,8 @@ class MadDispatcher : private LongMessages::Host {
   RequestResult<> remove_agent(const Lessee& client, const protocol::MadRegisterRequest& request);
 
   // Handles a datagram that has arrived at QP1. Returns false if the datagram has no receiver and its sender
-  // may get an error. For an RMPP segment, the sender would take the error for a segment of the answer.
+  // may get an error. Returns true for an RMPP segment of a link without a receiver, because the sender would
+  // take the error for a segment of the answer.
   bool on_mad(ConstBytes bytes, const cm::Arrival& arrival);
   // Records the sender of a datagram as a neighbour. Called for datagrams of communication management.
   void heard(const cm::Arrival& arrival);
@@ -124,13 +127,13 @@ class MadDispatcher : private LongMessages::Host {
   void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
   // Counts the memory of a message before its file is read.
   QuotaShare reserve(uid_t user, size_t bytes) { return long_.reserve(user, bytes); }
-  // OpenPort::take_whole(), unless the port was closed meanwhile.
+  // Calls OpenPort::take_whole(), unless the port was closed meanwhile. Then resumes all ports.
   void on_file(uint64_t port, const protocol::UserMad& header, ConstBytes message);
   // Returns whether the port may read another datagram now. If not, the port is resumed later.
   bool has_room(uint64_t port);
   // Repeats or gives up a request whose timeout has expired. Resumes the port.
   void on_timer(uint64_t port);
-  // Destroys the port.
+  // Destroys the port with its MAD agents, waiting requests and unsent messages.
   void close(uint64_t port);
 
  private:
@@ -156,15 +159,17 @@ class MadDispatcher : private LongMessages::Host {
   std::optional<Correspondent> destination_of(LinkFabric& fabric, const protocol::UserMad& header);
   void ask_administration(LinkFabric& fabric, const mad::Mad& request);
   void ask_switch(LinkFabric& fabric, const mad::Mad& request);
-  // Handles a datagram for this link from any sender. Returns false if the datagram has no receiver.
+  // Handles a datagram for this link from any sender. Returns false for a request without a receiver.
   bool take(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // Handles an RMPP segment. Returns nullopt if no message is reassembled here, because the receiver does
-  // that itself or there is none. Otherwise the same as take().
+  // Handles an RMPP segment. Returns nullopt if no message is reassembled here: the receiver does that
+  // itself, or there is no receiver. Otherwise returns the result of take(): whether the segment has a
+  // receiver.
   std::optional<bool> take_segment(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
   // Handles a request for this link. Returns false if the request has no receiver.
   bool take_request(LinkFabric& fabric, const mad::Mad& request, const Correspondent& from);
   void answer(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& to);
-  // Delivers an answer to the program that awaits it. Drops an answer that no program awaits.
+  // Delivers an answer to the program that awaits it, or an RMPP segment to a program that reassembles its
+  // messages itself. Drops all other answers.
   void take_answer(uint32_t device_index, ConstBytes mad, const Correspondent& from);
   void deliver(uint64_t port, uint32_t agent, ConstBytes message, const Correspondent& from);
   // Sends to QP1 of another host. A datagram that cannot be sent is lost.

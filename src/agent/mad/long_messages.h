@@ -42,8 +42,9 @@ class LongMessages {
     // Sends an ABORT to the sender of a message whose reception took too long. `transaction`:
     // MadAgent::transaction of the message's receiver.
     virtual void abort(uint32_t transaction, const roce::Address& to, const mad::Mad& mad) = 0;
-    // Called when sending has ended. `arrived`: true if the receiver acknowledged the whole message, false if
-    // it was given up after its retries. Not called after a refusal. `first`: the message's first datagram.
+    // Called when sending has ended. `arrived` is true if the receiver acknowledged the whole message, false
+    // if the message was given up after its retries. Not called if the receiver refused the message (STOP or
+    // ABORT). `first` is the message's first datagram.
     virtual void on_sent(const Sending& sending, const mad::Mad& first, bool arrived) = 0;
     // Called after the sending of messages has ended: any port may have room for more.
     virtual void resume_all() = 0;
@@ -60,7 +61,8 @@ class LongMessages {
   // same destination. REQUIRES: `message` is valid for RmppSender
   void send(Sending sending, std::vector<std::byte> message);
 
-  // Handles an ACK, STOP or ABORT for a link. Returns false if it belongs to no message that is being sent.
+  // Handles an ACK, STOP or ABORT for a link. Returns false if the datagram belongs to no message that is
+  // being sent.
   bool on_control(uint32_t device_index, const mad::Mad& mad, const Correspondent& from);
   // Handles a data segment for a MAD agent. Returns the message if it is complete now, else an empty vector.
   std::vector<std::byte> on_segment(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from);
@@ -70,8 +72,8 @@ class LongMessages {
   void forget(const MadAgent& agent, const mad::Mad& abort, const Correspondent& from);
 
   // Handles the answer to a request that is still being sent: stops the sending and returns the request.
-  // Returns nullopt if `answer` belongs to no such request. awaits() returns whether it belongs to one, and
-  // changes nothing.
+  // Returns nullopt if `answer` belongs to no such request. awaits() returns whether `answer` belongs to such
+  // a request, and changes nothing.
   std::optional<Sending> answered(uint32_t device_index, const mad::Mad& answer, const Correspondent& from);
   bool awaits(uint32_t device_index, const mad::Mad& answer, const Correspondent& from) const {
     return find(device_index, answer, from) != sendings_.end();
@@ -111,7 +113,8 @@ class LongMessages {
 
   EventLoop& loop_;
   Host& host_;
-  // Memory of messages that are being sent, in blocks of 64 KiB. The maximum length of a message always fits.
+  // Memory of messages that are being sent, or read from a file before that, in blocks of 64 KiB. Only root
+  // and the agent's own user may take the reserve (base/quota.h).
   static constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
   const std::shared_ptr<Quota> quota_;
   Map sendings_;

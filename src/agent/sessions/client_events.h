@@ -21,12 +21,13 @@
 
 namespace verbena::agent {
 
-// The channels that a client has been sent and has not acknowledged, by the users of the processes at their
-// other ends. They share protocol::kMaxChannelsUnseen (base/quota.h): a user can make its channels take long
-// to close, and then the client acknowledges no more of them (AgentNews).
+// Counts the channels that a client has been sent and has not acknowledged, by the users of the processes at
+// their other ends. These users share protocol::kMaxChannelsUnseen (base/quota.h). Without shares, one user
+// could use up the number. A user can make its channels take long to close, and the client then acknowledges
+// no more of them (AgentNews).
 class UnseenChannels {
  public:
-  // `own`: the client's user, who may take all.
+  // `own` is the client's user. Channels to processes of this user may use up the whole number.
   explicit UnseenChannels(uid_t own) : shares_({protocol::kMaxChannelsUnseen, 0}, own) {}
 
   bool allow(uid_t other) const { return shares_.allows(other); }
@@ -34,8 +35,8 @@ class UnseenChannels {
     shares_.take(other);
     users_.emplace(number, other);
   }
-  // Forgets a channel with this number. A client of another version may not repeat numbers; then any channel
-  // is as good.
+  // Forgets a channel with this number. If there is none, forgets any other channel, because a client of
+  // another version may not repeat numbers.
   void remove(uint32_t number) {
     if (users_.empty()) return;
     const auto found = users_.find(number);
@@ -54,7 +55,7 @@ class UnseenChannels {
 // limited number of peer, channel, capture and trace messages.
 class ClientEvents {
  public:
-  // Learns what the client sends.
+  // Receives what the client sends. Implemented by Session.
   class Client {
    public:
     virtual ~Client() = default;
@@ -70,8 +71,8 @@ class ClientEvents {
     // The client has closed its end, or sent descriptors.
     virtual void on_end() = 0;
   };
-  // `user`: the client's user. `share`: what the session counts in until its sockets are closed. REQUIRES:
-  // the references outlive this object
+  // `user` is the client's user. `share` is the quota share in which the session counts until its sockets are
+  // closed. REQUIRES: the references outlive this object
   ClientEvents(EventLoop& loop, ClientSockets& sockets, uid_t user, const LinkPublisher& links,
                Client& client, QuotaShare share = {})
       : loop_(loop),
@@ -83,7 +84,8 @@ class ClientEvents {
         unseen_channels_(user) {}
   ~ClientEvents();
 
-  // Creates the sockets and returns the client's end. `version`: the protocol version that both sides know.
+  // Creates the socket pair and returns the client's end, or the kernel's error. `version` is the protocol
+  // version that both sides know.
   Result<UniqueFd> open(uint16_t version);
   // Stops reading and sending. Called when the session is about to end.
   void stop() { stopped_ = true; }
@@ -91,19 +93,21 @@ class ClientEvents {
   // Sends the new link table in a turn of the user, if necessary after the client has acknowledged the
   // previous one.
   void links_changed();
-  // Sends the client a socket to another process in an XRC domain, or an error. Returns false if the message
-  // is not sent: the client has not acknowledged earlier ones, or its user pauses (SlowUsers). `other`: the
-  // user of the process at the socket's other end.
+  // Sends the client a socket to another process in an XRC domain, or an error. `other` is the user of the
+  // process at the socket's other end. Returns false if the message is not sent: too many messages are
+  // unacknowledged, the client's user pauses (SlowUsers), or one of the two users may have no more
+  // descriptors.
   bool tell_peer(control::DomainPeer peer, uid_t other);
   // Sends the client its end of a channel to another slot, or an error. Returns false if the message is not
-  // sent: for the reasons of tell_peer(), because the client's version has no channels, or because too many
-  // of the other slot's user are unacknowledged. No limit of unacknowledged messages applies to the end of a
-  // lease (ESTALE).
+  // sent, for the reasons of tell_peer(). Also returns false if the client's version has no channels, or if
+  // too many channels of the other slot's user are unacknowledged. No limit of unacknowledged messages
+  // applies to the end of a lease (ESTALE).
   bool tell_channel(control::SlotChannel channel);
-  // Makes the client's on_room() be called in a turn of the user once the socket has room. Called in a turn
-  // of the user.
+  // Makes Client::on_room() be called in a turn of the user once the socket has room. REQUIRES: called in a
+  // turn of the user
   void await_room();
-  // Whether this client is being told of ends of leases (ChannelRequests).
+  // Returns whether telling this client of ended leases is queued, or waits for room in its socket.
+  // ChannelRequests sets this.
   bool is_telling() const { return is_telling_; }
   void set_telling(bool is_telling) { is_telling_ = is_telling; }
   // Tells the client that the capture of a slot starts, if capture.ring is valid, or ends. Returns false if
@@ -162,8 +166,8 @@ class ClientEvents {
                protocol::kFirstVersionWithTraces, protocol::kMaxTracesUnseen};
 };
 
-// Calls a method of the session's ClientEvents. Returns false if the session does not exist or cannot get the
-// message.
+// Calls a method of the session's ClientEvents and returns its result: whether the message was sent. Returns
+// false if the session does not exist.
 template <auto Method, class... Arguments>
 bool tell(AgentHost& agent, uint64_t session, Arguments&&... arguments) {
   ClientEvents* const events = agent.events_of(session);

@@ -34,16 +34,17 @@ namespace verbena::agent {
 // file's pages, and the processes can hold these for seconds (madvise(2), fallocate(2)). So the agent's
 // thread never reads such a file.
 //
-// The agent's own ends of sockets are shut down on other threads of the user. That may take long, because it
-// wakes all watches of the other end, and there may be any number (epoll(7)). But it never blocks: a socket
-// that has received descriptors goes on to the first thread. There is one such thread for each kPerThread
-// sockets that wait, up to kMaxThreads: it takes longer to make the watches of a socket than to wake them, so
-// a user needs more processors than that to connect faster than the threads shut down.
+// The agent's own ends of sockets are shut down on other threads of the user. A shutdown may take long,
+// because it wakes all watches of the other end, and there may be any number of watches (epoll(7)). But a
+// shutdown never blocks: if the socket has received descriptors, its close is left to the first thread. The
+// user gets one shutdown thread for each kPerThread waiting sockets, up to kMaxThreads. Making the watches of
+// a socket takes longer than waking them. So a user needs more processors than there are threads to connect
+// faster than the threads shut down.
 //
-// All descriptors that clients have sent count in shares (base/quota.h) until they are closed: those that the
-// agent keeps (ClientFile), and those that wait here. So do the ends of sockets that the agent makes for a
-// user and must close here. They count from the moment they are made: a user may hold its thread up, and so
-// nobody may get what cannot be refused when it is closed.
+// All descriptors that clients have sent count in their users' shares (base/quota.h) until they are closed:
+// those that the agent keeps (ClientFile), and those that wait here. The ends of sockets that the agent makes
+// for a user and must close here count, too. These count from the moment they are made: the agent cannot
+// refuse to close them later, and the user may hold up its thread.
 //
 // For the agent's thread. Never blocks.
 class ForeignCloser {
@@ -58,8 +59,9 @@ class ForeignCloser {
   static constexpr size_t threads_for(size_t waiting) {
     return std::min(1 + (waiting - 1) / kPerThread, kMaxThreads);
   }
-  // Returns the quota of clients' descriptors for an agent that may open `descriptors`: as many as event
-  // channels and XRC domains may have (descriptors_test.cc), and a 32nd of the limit more.
+  // Returns the quota of clients' descriptors for an agent that may open `descriptors`. It has room for all
+  // descriptors of event channels and XRC domains (descriptors_test.cc), and for a 32nd of `descriptors`
+  // more.
   static constexpr Quota::Size room_with(size_t descriptors) {
     return Quota::Size::of(descriptors / 4 + descriptors / 16 + descriptors / 32);
   }
@@ -76,40 +78,41 @@ class ForeignCloser {
   QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
   // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
   void close(uid_t user, UniqueFd fd, QuotaShare share);
-  // The same for a descriptor that has not counted yet.
+  // Like close() above, for a descriptor that does not count yet. It counts from now on.
   void close(uid_t user, UniqueFd fd) { close(user, std::move(fd), count(user)); }
-  // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. It is closed like
-  // close() after its last owner, or at once if this object is gone by then. It counts in `share` until then,
-  // or from then on if that is empty.
+  // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. After its last
+  // owner, the descriptor is closed as by close(), or directly if this object no longer exists. It counts in
+  // `share` until it is closed. If `share` is empty, it counts only from its last owner's end on.
   std::shared_ptr<const UniqueFd> share(uid_t user, UniqueFd fd, QuotaShare share = {});
-  // Work with a file. Runs on the user's thread, and uses nothing of the agent's. Left undone if there is no
-  // memory for it.
+  // Work with a file. Runs on the user's thread, so it must not use objects of the agent's thread. Left
+  // undone if there is no memory for it.
   using FileWork = std::function<void(int file)>;
-  // A task that follows in a turn of the user, on the agent's thread.
+  // A task that follows the work. Runs on the agent's thread, in a turn of the user.
   using Task = std::function<void()>;
-  // Has the user's thread do the work with the file, and close it like close(). Then comes the task, also if
-  // the work was left undone.
+  // Makes the user's thread do `work` with the file, and then close the file like close(). Then runs the task
+  // `then`, even if the work was left undone.
   void work_and_close(uid_t user, UniqueFd file, QuotaShare share, FileWork work, Task then);
-  // The same with a copy of the descriptor. Fails with EMFILE if the user may have no more descriptors, or if
-  // the agent has none.
+  // Like work_and_close(), but with a copy of the descriptor `file`. Fails with EMFILE if the user may have
+  // no more descriptors or the agent has none left.
   Result<void> work_with(uid_t user, int file, FileWork work, Task then);
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().
   void name_and_close(uid_t user, UniqueFd socket);
-  // Shuts the agent's end of a socket down and closes it, like close() if descriptors are left in it.
-  // Destroys `until_empty` once the socket is shut down and has no messages without descriptors.
+  // Shuts the agent's end of a socket down and then closes it. If the socket still has descriptors in it,
+  // close() does so. Destroys `until_empty` once the socket is shut down and only messages with descriptors
+  // are left in it.
   void shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share, QuotaShare until_empty = {});
-  // Returns a descriptor that is readable after descriptors were closed, until take_closed().
+  // Returns a descriptor that is readable when take_closed() has something to return.
   int fd() const;
-  // A closed descriptor. The caller destroys the share and carries out the task.
+  // A closed descriptor. The caller destroys the share and carries out the task; both may be empty.
   struct Done {
     uid_t user;
     QuotaShare share;
     Task task;
   };
   std::vector<Done> take_closed();
-  // Returns the number of the user's descriptors that are not closed yet. One that goes from one thread to
-  // the other counts twice for a moment.
+  // Returns the number of the user's descriptors that are not closed yet. A descriptor that moves from one
+  // thread to another counts twice for a moment.
   size_t waiting(uid_t user) const;
   // Returns whether the user's descriptors are closed too slowly (kMaxOfUser).
   bool is_behind(uid_t user) const;
@@ -155,11 +158,13 @@ class ClientFile {
   }
 
   int get() const { return fd_.get(); }
-  // Has a nameless Unix socket bound to a random name soon. A send(2) on a nameless one can wait: the client
-  // may set SO_PASSCRED on it at any time.
+  // Binds a nameless Unix socket to a random name, later on the user's thread. Otherwise a send(2) on the
+  // socket could wait, because the client may set SO_PASSCRED on it at any time. Fails with the kernel's
+  // error if the agent has no descriptor for a copy.
   Result<void> name_socket() const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
-  // Has the user's thread do the work with the file and close it (ForeignCloser). REQUIRES: there is a file
+  // Makes the user's thread do the work with the file and then close the file, like
+  // ForeignCloser::work_and_close(). REQUIRES: there is a file
   void work_and_close(ForeignCloser::FileWork work, ForeignCloser::Task then) {
     closer_->work_and_close(user_, std::move(fd_), std::move(share_), std::move(work), std::move(then));
   }
@@ -188,15 +193,17 @@ inline UniqueFd reopen_read_only(int fd) {
 // memory (base/quota.h).
 //
 // The kernel tells whether any process has a file open: it grants a write lease (fcntl(2), F_SETLEASE) only
-// on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create(). fcntl(2) takes
-// a lock that any reader of a long /proc/locks holds. So the thread of the files' user asks, once a second
-// and for requests that need to know (is_known()).
+// on a file that is not open elsewhere. The lease ignores the descriptor from memfd_create(). Requesting a
+// lease may take long: fcntl(2) takes a lock that any reader of a long /proc/locks holds. So the thread of
+// the files' user requests the leases (a "look"), once a second and when a request needs to know
+// (is_known()).
 //
 // For the agent's thread.
 class HeldFiles {
  public:
-  // Memory counts in blocks. All users together may hold 32 MiB. The reserve is one list of the longest kind:
-  // its length depends on other users.
+  // Memory counts in blocks. All users together may hold 32 MiB. Only root and the agent's own user may take
+  // the reserve (base/quota.h). It has room for one list of maximum length, because a list's length depends
+  // on other users.
   static constexpr size_t kBlockBytes = 64 << 10;
   static constexpr size_t kLargest = 9 << 20;  // bytes of the longest list
   static constexpr Quota::Size kBlocks{.all = 512, .reserve = kLargest / kBlockBytes};
@@ -214,8 +221,8 @@ class HeldFiles {
   bool allows(uid_t user, size_t bytes) const { return blocks_.allows(user, blocks_of(bytes)); }
   // Makes a memfd for a client, and returns a new, read-only descriptor of it. The file counts as `bytes` for
   // the user until no process has it open, and for about a second more. `make` returns Result<UniqueFd>, a
-  // file that nobody has yet. `session`: the session for holds(), or 0. Fails with EDQUOT if the user's
-  // programs hold too much.
+  // file that no other process has yet. `session` is the session for holds(), or 0. Fails with EDQUOT if the
+  // user's programs hold too much, or EAGAIN if a retry may succeed.
   template <class Make>
   Result<UniqueFd> lease(uid_t user, size_t bytes, const Make& make, uint64_t session = 0) {
     if (!allows(user, bytes)) return refuse(user);
@@ -223,16 +230,17 @@ class HeldFiles {
     if (!made) return fail(made.error().code);
     return hold(user, made->get(), bytes, session);
   }
-  // Returns whether any process had a file open, at the last look, for which lease() was called with this
-  // session. False for session 0.
+  // Returns whether a file of this session (see lease()) was still open in any process at the last look.
+  // False for session 0.
   bool holds(uint64_t session) const;
-  // Returns whether a request that came at `since` need not wait for a look: if the user's programs may hold
-  // a large file more, and none of the session, or if they have been looked at since. Otherwise begins a
-  // look.
+  // Returns whether a request that came at `since` can be answered without another look. True if no look is
+  // needed, because the user's programs may hold another large file and the session holds none. True as well
+  // if a look that began at `since` or later has ended. Otherwise begins a look and returns false.
   bool is_known(uid_t user, uint64_t session, TimePoint since);
   // Returns the number of blocks that count for the user.
   size_t held_by(uid_t user) const { return blocks_.of(user); }
-  // Has the user's thread look for files that no process has open. They count until its task has run.
+  // Makes the user's thread look for files that no process has open. These files stop counting once the
+  // result has reached the agent's thread.
   void begin_look(uid_t user);
 
  private:
@@ -242,7 +250,7 @@ class HeldFiles {
     size_t blocks;
     std::shared_ptr<const UniqueFd> file;
   };
-  // A file that the thread asks about.
+  // A file that a look examines.
   struct Looked {
     ino_t inode;
     std::shared_ptr<const UniqueFd> file;
@@ -252,7 +260,7 @@ class HeldFiles {
   struct Looks {
     bool is_under_way = false;
     TimePoint begun{};
-    TimePoint last{};  // when the last one began that has ended
+    TimePoint last{};  // when the latest finished look began
   };
   using Files = std::map<ino_t, Held>;  // by inode number: all files are in one file system
 

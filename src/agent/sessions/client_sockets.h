@@ -27,9 +27,11 @@ namespace verbena::agent {
 UniqueFd take_passed_socket();
 
 // Holds the state that all client sockets share: the number of sent descriptors that clients have not
-// received yet, the memory of sent files, and threads for slow closes. The kernel passes no descriptors for a
-// user with more than RLIMIT_NOFILE of them in flight. All descriptors that the agent's clients leave in
-// sockets count for the agent's user. So each client's user gets a share.
+// received yet, the memory of sent files, and threads for slow closes.
+//
+// The kernel passes no descriptors for a user with more than RLIMIT_NOFILE of them in flight. All descriptors
+// that the agent's clients leave in sockets count for the agent's user. So the agent divides that number
+// among its clients' users.
 //
 // For the agent's thread.
 class ClientSockets {
@@ -64,20 +66,22 @@ class ClientSockets {
   void sent(uid_t user, size_t files, For what);
   // Stops counting descriptors that were received. Wakes one waiting socket of each user (await_room()).
   void taken(uid_t user, size_t files, For what);
-  // Registers a socket that must wait because allows() returned false. The event loop reads it again once
-  // there may be room. Also registers a socket whose next message has a descriptor while closer() allows the
-  // user no more, or awaits a look of HeldFiles. Returns a ticket for cancel_wait(), never 0.
+  // Registers a socket that must wait because allows() returned false. The event loop reads the socket again
+  // once there may be room. Also used for two other reasons: closer() allows the user no more descriptors and
+  // the next message has one, or the request needs a look of HeldFiles. Returns a ticket for cancel_wait(),
+  // never 0.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
   // Closes a socket. Its `unread` sent descriptors count until the client has received them or is gone.
   // Destroys `share` when the socket is closed.
   void close(uid_t user, ForeignSocket socket, size_t unread, For what, QuotaShare share);
-  // Maximum number of refused sockets that wait to be shut down. They are accepted already, and to end one
-  // may take as long as its client likes.
+  // Maximum number of refused clients' sockets that wait to be shut down. The agent has accepted these
+  // sockets already, and shutting one down may take as long as its client likes.
   static constexpr size_t kMaxRefused = 512;
   // Closes the socket of a client that has no session. Returns may_refuse().
   bool refuse(uid_t user, ForeignSocket socket);
-  // Returns whether fewer than kMaxRefused refused sockets wait. Else the caller should accept none for now.
+  // Returns whether fewer than kMaxRefused refused sockets wait. If not, the caller should accept no client
+  // for now.
   bool may_refuse() const;
 
  private:
@@ -99,7 +103,7 @@ class ClientSockets {
   HeldFiles files_;
   Quota unread_;
   Quota replies_;  // the part of unread_ in replies
-  // Has a copy for each refused socket that waits to be shut down.
+  // Has a copy for each refused socket that waits to be shut down. Its use count is their number plus one.
   const std::shared_ptr<void> refused_ = std::make_shared<char>();
   std::list<Left> left_;
   uint64_t last_ticket_ = 0;
@@ -120,9 +124,8 @@ class ClientSocket {
   // Maximum number of unread descriptors in one socket. A link table is sent even beyond that.
   static constexpr size_t kMaxUnread = 256;
 
-  // REQUIRES: no other process has a copy of `socket`
-  //
-  // `share`: what the socket counts in until it is closed, which may be after this object is destroyed.
+  // `share` is the quota share in which the socket counts until it is closed, which may be after this object
+  // is destroyed. REQUIRES: no other process has a copy of `socket`
   ClientSocket(ClientSockets& all, uid_t user, UniqueFd socket,
                ClientSockets::For what = ClientSockets::For::kEvents, QuotaShare share = {})
       : all_(all), user_(user), what_(what), share_(std::move(share)), socket_(std::move(socket)) {}
@@ -140,14 +143,15 @@ class ClientSocket {
   // Reads the next message into `buffer` without removing it from the socket. `with_file`: also receives the
   // message's first descriptor. Fails with EAGAIN if there is no message, otherwise with the kernel's errno.
   Result<Message> look(Bytes buffer, bool with_file = false) const;
-  // Removes the message that look() read last. Wakes all watches of the client's end, so its time counts like
-  // that of a sent message. REQUIRES: it has no descriptors besides the received one
+  // Removes the message that look() read last. This wakes all watches of the client's end, so its time counts
+  // as the user's, like that of a sent message. REQUIRES: the message has no descriptors except the one that
+  // look() received
   void drop() const;
 
   // Returns whether the client may be sent `files` more descriptors: this socket has at most kMaxUnread then,
   // and the share of the client's user allows them.
   bool may_send(size_t files);
-  // Returns whether the client has received all descriptors. If so, they do not count any more.
+  // Returns whether the client has received all descriptors. If so, stops counting them.
   bool is_read() { return unread() == 0; }
   // Returns whether the client seems to receive no descriptors: kMaxUnread or more are in its socket.
   bool is_clogged() { return unread() >= kMaxUnread; }

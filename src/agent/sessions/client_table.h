@@ -38,15 +38,17 @@ class ClientTable {
 
   // Starts to listen on these sockets, which are bound to the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);
-  // From now on, clients need send no descriptor with their hello. The first time that a refused client's
-  // user has no share of descriptors left, the kernel is told to let nobody send any before its session
-  // begins (Linux 6.16). Not earlier, because libraries from before November 2026 offer an unneeded takeover
-  // state, and would take the refusal for an error.
+  // Records that clients need no longer send a descriptor with their hello. From then on, the kernel may be
+  // told to refuse descriptors of clients that have no session yet (SO_PASSRIGHTS, Linux 6.16). This happens
+  // the first time that a refused client's user has no share of descriptors left. Not earlier, because
+  // libraries from before November 2026 offer an unneeded takeover state, and would take the refusal for an
+  // error.
   void expect_no_early_descriptors() { expects_early_descriptors_ = false; }
   // Stops accepting clients.
   void stop_listening() { listeners_.clear(); }
   // Accepts or refuses the next client. An accepted client's session starts in a turn of its user
-  // (UserTurns). Returns false if no client is waiting, or the agent has no descriptors left for one.
+  // (UserTurns). Returns false if no client is waiting, if the agent has no descriptors left for one, or if
+  // too many refused clients wait to be disconnected.
   bool accept_one();
   // Accepts or refuses up to 16 clients. Returns false if none was waiting.
   bool accept_some();
@@ -56,7 +58,8 @@ class ClientTable {
   // the agent's name free. Called when the agent ends.
   void clear();
 
-  // Has each session answer its hello in a turn of its user (Session::resume()).
+  // Makes each session answer its hello, if it has waited for the takeover, in a turn of its user
+  // (Session::resume()).
   void resume();
 
   Session* find(uint64_t id) const;
@@ -93,7 +96,7 @@ class ClientTable {
   const MakeSession make_session_;
   std::vector<UniqueFd> listeners_;
   bool expects_early_descriptors_ = true;
-  size_t next_listener_ = 0;            // the next one to accept from
+  size_t next_listener_ = 0;            // index of the next listener to accept from
   uint64_t network_namespace_ = 0;      // 0: not supported by the kernel
   const std::shared_ptr<Quota> quota_;  // counts sessions until their descriptors are closed
   uint64_t next_ = 1;

@@ -16,9 +16,9 @@ namespace verbena::agent {
 // agent's own user, or the one user that root's agent serves.
 class ServedUsers {
  public:
-  // `only`: root's agent serves only root and this user. This must be set at the start: a leased socket
-  // cannot be taken back when a second user comes.
-  // `own`: the agent's user as the kernel shows it. `is_roots`: the agent is root's, which serves all users.
+  // `only`: root's agent serves only root and this user. It must be set at the start, because a leased socket
+  // cannot be taken back when a second user comes. `own` is the agent's user as the kernel shows it.
+  // `is_roots`: the agent is root's, which serves all users if `only` is nullopt.
   explicit ServedUsers(std::optional<uid_t> only = std::nullopt, uid_t own = ::geteuid(),
                        bool is_roots = paths::own_user() == 0)
       : own_(own), is_roots_(is_roots), only_(only) {}

@@ -58,7 +58,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
     const ServedUsers& served;
     AgentHost& agent;
   };
-  // `share`: what the session counts in until its sockets and its pidfd are closed.
+  // `share` is the quota share in which the session counts until its sockets and its pidfd are closed.
   Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share = {});
   ~Session() override;
 
@@ -69,9 +69,10 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   uint64_t id() const { return client_.session; }
   uid_t uid() const { return client_.uid; }
   pid_t pid() const { return client_.pid; }
-  // Whether the client is the agent's second process (standby.h).
+  // Returns whether the client is the standby, the agent's second process (commands/agent/standby.h).
   bool is_standby() const;
-  // Returns whether the client is a mirror (device_mirror.h), which lives no longer than its agent.
+  // Returns whether the client is a device mirror (commands/agent/device_mirror.h), which lives no longer
+  // than its agent.
   bool is_mirror() const;
 
  private:
@@ -96,8 +97,9 @@ class Session : private CmClient::Host, private ClientEvents::Client {
     std::string_view text;
   };
 
-  // Handles one message, or one step of an unfinished request. Returns false if it did neither: nothing has
-  // come, the next message must wait, or the session is closing. The event loop repeats the call until then.
+  // Handles one message, or one step of an unfinished request. Returns whether it did either. Returns false
+  // if nothing has come, the next message must wait, or the session is closing. The event loop repeats the
+  // call until then.
   bool on_readable(uint32_t events);
   bool take_events(uint32_t events);
   void listen();
@@ -139,8 +141,9 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
   template <class Message>
   void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
-  // Returns whether the next request may be handled. Otherwise starts to wait until its descriptors may be
-  // received, those of its reply sent, or a slot leased (SlotLeases::is_behind()), for 5 seconds at most.
+  // Returns whether the next request may be handled now. Otherwise starts to wait, for 5 seconds at most. The
+  // wait is for a right to receive the request's descriptors, to send those of its reply, or to lease a slot
+  // (SlotLeases::is_behind()).
   bool may_go_on(ConstBytes message, bool has_files);
   bool are_files_known(ConstBytes message, TimePoint since) const;
   void end_wait();
@@ -155,7 +158,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   ClientSocket socket_;
   ClientEvents events_;
   bool greeted_ = false;
-  bool broken_ = false;  // there was no memory for one of its requests
+  bool broken_ = false;  // memory for a request, or a descriptor for its pidfd, was missing: disconnect
   bool closing_ = false;
   std::optional<protocol::MessageHeader> pending_hello_;
   std::function<bool()> going_on_;  // does one step of the unfinished request; returns false after the last

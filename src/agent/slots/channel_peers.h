@@ -11,28 +11,30 @@
 namespace verbena::agent {
 
 // Remembers which slots have channels to each other, until each process has acknowledged the end of the other
-// slot's lease. A process can keep its end of a channel after it has returned the slot. The slot's next user
-// would then lose its packets to that process, and be taken for it.
+// slot's lease. A process can keep its end of a channel after it has returned its slot. A peer that does not
+// know of the return would send it the packets for the slot's next holder. It would also take that process's
+// packets for the next holder's.
 //
-// A pair of slots takes three bits, whatever processes do, and nothing here allocates memory later. For the
-// agent's thread.
+// Allocates all its memory at the start: three bits for each pair of slots. For the agent's thread.
 class ChannelPeers {
  public:
   ChannelPeers() : peers_(roce::Qpn::kSlots), untold_(roce::Qpn::kSlots), awaited_(roce::Qpn::kSlots) {}
 
-  // Notes a channel between the slots. REQUIRES: a != b, as nobody acknowledges its own end; for all methods:
-  // each slot is less than roce::Qpn::kSlots
+  // Records a channel between the slots. REQUIRES: a != b, because no process acknowledges its own end; for
+  // all methods: each slot is less than roce::Qpn::kSlots
   void join(uint32_t a, uint32_t b) {
     peers_[a].set(b);
     peers_[b].set(a);
   }
-  // Notes that the lease of `ended` has ended, if the holder of `slot` may have a channel to it.
+  // Records that the holder of `slot` must be told that the lease of `ended` has ended, because it may have a
+  // channel to that slot.
   void must_tell(uint32_t slot, uint32_t ended) {
     untold_[slot].set(ended);
     awaited_[ended].set(slot);
     hearers_.set(slot);
   }
-  // Notes the end of the slot's lease: the holders of its peers must be told, and its own need not be.
+  // Records the end of the slot's lease. The holders of all slots with a channel to it must be told. The
+  // slot's own holder need not be told of other ends any more.
   void end(uint32_t slot) {
     forget(slot);
     for_each(peers_[slot], [&](uint32_t peer) {
@@ -42,15 +44,15 @@ class ChannelPeers {
     });
     peers_[slot].reset();
   }
-  // Forgets what the holder of the slot must be told, and has yet to acknowledge.
+  // Drops all ends of leases that the slot's holder must be told or has yet to acknowledge.
   void forget(uint32_t slot) {
     untold_[slot].reset();
     hearers_.reset(slot);
     for (Slots& awaited : awaited_) awaited.reset(slot);
   }
-  // Returns whether the holder of the slot has not been told of some end.
+  // Returns whether the slot's holder must be told of the end of a lease.
   bool must_hear(uint32_t slot) const { return hearers_.test(slot); }
-  // Calls visit(slot) for each slot whose holder has not been told of some end.
+  // Calls visit(slot) for each slot whose holder must be told of the end of a lease.
   template <class Visit>
   void for_each_that_must_hear(Visit visit) const {
     for_each(hearers_, [&](uint32_t slot) {
@@ -58,8 +60,8 @@ class ChannelPeers {
       return true;
     });
   }
-  // Calls tell(ended) for one slot whose end the holder of `slot` has not been told of. Returns what tell()
-  // returns: whether the holder has been told. REQUIRES: must_hear(slot)
+  // Calls tell(ended) for one slot `ended` of whose end the holder of `slot` must be told. Returns tell()'s
+  // result: whether the holder was told. If not, the holder must still be told. REQUIRES: must_hear(slot)
   template <class Tell>
   bool tell_one(uint32_t slot, Tell tell) {
     bool told = false;
@@ -71,7 +73,8 @@ class ChannelPeers {
     hearers_.set(slot, untold_[slot].any());
     return told;
   }
-  // Notes that the holder of `slot` has acknowledged the end of `ended`. Does nothing if it was not told.
+  // Records that the holder of `slot` has acknowledged the end of `ended`. Does nothing while the holder must
+  // still be told of that slot's end: the acknowledgement is then of an earlier end.
   void heard(uint32_t slot, uint32_t ended) {
     if (!untold_[slot].test(ended)) awaited_[ended].reset(slot);
   }
@@ -93,8 +96,8 @@ class ChannelPeers {
     }
   }
 
-  std::vector<Slots> peers_;    // by slot
-  std::vector<Slots> untold_;   // by slot
+  std::vector<Slots> peers_;    // by slot: the slots with a channel to it
+  std::vector<Slots> untold_;   // by slot: the ended slots of which its holder must be told
   std::vector<Slots> awaited_;  // by ended slot: the slots whose holders have yet to acknowledge
   Slots hearers_;               // the slots with any `untold_`
 };

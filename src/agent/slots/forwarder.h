@@ -28,16 +28,16 @@ namespace verbena::agent {
 // it. The thread never waits for a receiver. If the receiver's socket is full, the thread stops reading the
 // UDP socket until there is room. The kernel then drops and counts excess datagrams, as for a process that
 // has the UDP socket itself and does not read. The thread also stops reading the UDP socket if the receiver
-// has read nothing for 60 ms. The receiver may be stopped, and StoppedProcesses
+// has read nothing for 60 ms. The receiver may then be stopped, and StoppedProcesses
 // (agent/takeover/stopped_processes.h) looks for its packets in the UDP socket. Users have turns of the
 // thread's time (UserTurns). Each piece reads only a few datagrams of one socket. After a slow send to a
-// receiver, the receivers of its user get nothing for a while (SlowUsers).
+// receiver, all receivers of the same user get nothing for a while (SlowUsers).
 //
 // All methods are called on one thread, the agent's.
 class Forwarder {
  public:
-  // A slow piece of work (SlowUsers). To send some datagrams takes a fifteenth of this on slow machines, and
-  // interrupts may take place meanwhile.
+  // A piece of work that takes longer than this is slow (SlowUsers). Sending a few datagrams takes a
+  // fifteenth of this time on slow machines. The rest is for interrupts.
   static constexpr Duration kSlow = std::chrono::milliseconds(3);
 
   // Clocks that the forwarder's thread reads.
@@ -45,23 +45,26 @@ class Forwarder {
     UserTurns::Clock now;
     UserTurns::Clock processor;
   };
-  // `closer` shuts down and closes pairs' sending ends, which may take as long as a send. Each pair has a
-  // share of its quota from the beginning. If null, the agent's thread itself shuts ends down.
+  // `closer` shuts down and closes the sending ends of pairs, because that may take as long as a send. The
+  // descriptors of each pair count in the closer's quota from the beginning. If `closer` is null, the calling
+  // thread shuts the ends down. Throws std::system_error if the kernel has no descriptors.
   explicit Forwarder(ForeignCloser* closer = nullptr,
                      Clocks clocks = {MonotonicClock::now, ProcessorClock::now});
   ~Forwarder();
 
   // Starts to forward datagrams from `socket` over a new Unix socket pair, and returns the receiver's end of
-  // the pair. `user`: the receiver's. EMFILE if too many descriptors of the user wait to be closed, those of
-  // its other pairs included. REQUIRES: the slot is not forwarded yet; the socket stays open until end()
+  // the pair. `user` is the receiver's user. EMFILE if the user has no descriptors left in the closer's
+  // quota, where those of its other pairs count, too. Otherwise the kernel's error. REQUIRES: the slot is not
+  // forwarded yet; the socket stays open until end()
   Result<UniqueFd> begin(uint32_t slot, uid_t user, int socket);
-  // Like begin(), but sends over `end`, the sending end of a pair that a former agent has created.
+  // Like begin(), but sends over `end`, the sending end of a pair that another agent process has created.
+  // Does not check the quota.
   Result<void> go_on(uint32_t slot, uid_t user, int socket, UniqueFd end);
   // Returns the forwarder's end of the pair, or -1 if nothing is forwarded for the slot.
   int end_of(uint32_t slot) const;
   // Stops forwarding for the slot: the thread does not use its UDP socket any more. Shuts the pair down for
-  // all processes that have a copy of the sending end. Does not wait for a send in progress; the sending end
-  // is closed after that, by the next call that begins or ends something.
+  // all processes that have a copy of the sending end. Does not wait for a send in progress. Then the sending
+  // end is closed later, by the next begin(), go_on() or end().
   void end(uint32_t slot);
 
  private:
@@ -69,7 +72,7 @@ class Forwarder {
 
   Result<void> start_thread();
   Result<void> watch(Delivery& delivery);
-  // Shuts down and closes the delivery's end, or a copy of it.
+  // Shuts down and closes `end`, which is the delivery's sending end or a copy of it.
   void hang_up(const Delivery& delivery, UniqueFd end);
   void close_ended();
   void run();
@@ -93,7 +96,7 @@ class Forwarder {
   net::DatagramBatch batch_;
   mutable std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<Delivery>> deliveries_;  // by slot; under the mutex
-  std::vector<std::shared_ptr<Delivery>> ended_;              // their ends are still open
+  std::vector<std::shared_ptr<Delivery>> ended_;              // ended, with sending ends that are still open
   uint32_t generation_ = 0;
   // Used by the thread alone
   UserTurns turns_;

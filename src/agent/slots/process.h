@@ -29,21 +29,23 @@ bool is_same_start(uint64_t one, uint64_t other);
 // Returns a pidfd, which becomes readable when the process ends. Returns an empty descriptor if the process
 // has ended, or the agent's pid namespace does not contain it.
 UniqueFd watch_process(pid_t pid);
-// Returns a pidfd of the process at the other end of a Unix socket. With SO_PEERPIDFD (Linux 6.5), works even
-// if the process is in a pid namespace that the agent does not see. Without, the same as watch_process(pid),
-// and `pid` may have been reused. Returns an empty descriptor if the process has ended.
+// Returns a pidfd of the process at the other end of a Unix socket. With SO_PEERPIDFD (Linux 6.5), this works
+// even if the process is in a pid namespace that the agent does not see. On older kernels, returns
+// watch_process(pid), and `pid` may have been reused. Returns an empty descriptor and sets errno on failure,
+// for example if the process has ended.
 UniqueFd watch_peer(int socket, pid_t pid);
 
 // A pidfd with several owners. Unlike a pid, a pidfd identifies its process in every pid namespace. So an
 // agent in one container of a pod can take over pidfds from an agent in another.
 using SharedProcess = std::shared_ptr<const UniqueFd>;
-// Makes a pidfd one that several owners can share. Returns a null pointer if `pidfd` is empty. To close it
-// may take long: all pidfds of a process have the locks that anybody sets on one. So the closer does that for
-// the process's user; if it is null, the last owner does.
+// Returns a pidfd that several owners can share, or a null pointer if `pidfd` is empty. Closing a pidfd may
+// take long: file locks that any process sets on one pidfd hold for all pidfds of the same process. So
+// `closer` closes the pidfd on the thread of `user`, the process's user. If `closer` is null, the last owner
+// closes it.
 SharedProcess share_process(UniqueFd pidfd, ForeignCloser* closer = nullptr, uid_t user = 0);
 // Returns whether the process has ended. REQUIRES: `pidfd` is a pidfd
 bool has_ended(int pidfd);
-// Returns whether a descriptor is a pidfd. Descriptors in a takeover state are checked so.
+// Returns whether a descriptor is a pidfd. Used for descriptors in a takeover state, which may be forged.
 bool is_pidfd(int fd);
 // Returns the process's pid in the agent's pid namespace, or 0 if it has ended or is not visible there.
 pid_t pid_of(int pidfd);
@@ -67,7 +69,7 @@ std::string process_with_socket(
 // text goes to logs and terminals: it has no control characters, though a process chooses its name.
 std::string describe_holder(const PortHolder& holder, const std::function<bool()>& may_go_on);
 
-// Finds out which program has a UDP port. Searches on a thread of its own, because the search may take long:
+// Finds out which program has a UDP port. Searches on a thread of its own. The search may take long, because
 // users decide how many sockets and descriptors there are. All methods are called on one other thread, which
 // waits only in take() and the destructor.
 class PortHolderSearch {

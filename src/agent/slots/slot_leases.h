@@ -40,8 +40,8 @@ class Orphans {
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  // Watches the slot's process, and calls `on_end` in a turn of its user when it ends. Returns false if it
-  // has ended already.
+  // Watches the slot's process, and calls `on_end` when the process ends, in a turn of the process's user.
+  // Returns false if the process has ended already.
   bool watch(const LeasedSlot& slot, OnEnd on_end);
   // Stops watching the slot's process. Called when the process reconnects or its slot is taken back. Returns
   // whether the slot had an orphan.
@@ -91,13 +91,13 @@ class SlotLeases {
   void watch_orphans();
   // Makes seek_wire() do nothing until half of kWireInterval has passed.
   void pause_wire();
-  // Binds UDP port 4791 if the agent does not have it yet and the port is free. Called every kWireInterval
-  // until the agent has the port, and before each lease.
+  // Binds UDP port 4791 if the agent does not have the port yet and the port is free. Called every
+  // kWireInterval until the agent has the port, and before each lease.
   void seek_wire(TimePoint now);
   static constexpr Duration kWireInterval = std::chrono::milliseconds(500);
 
-  // Return the first leased slot with an index of `from` or higher, or nullopt. With `user`, only slots
-  // leased to that user count.
+  // Both find() return the first leased slot with an index of `from` or higher, or nullopt. With `user`, only
+  // slots that are leased to that user count.
   std::optional<LeasedSlot> find(uint32_t from) const { return slots_.find_leased(from); }
   Result<int> read_only_page(uint32_t index) const { return slots_.read_only_page(index); }
   std::optional<LeasedSlot> find(uint32_t from, std::optional<uid_t> user) const {

@@ -38,9 +38,10 @@ class SlotRequests {
 };
 
 // Carries out clients' requests for channels (socket pairs) between two slots. The slots may belong to
-// different users: the agent connects any two clients that it serves. The agent keeps no end of a channel. It
-// tells the processes at both ends when the lease of the other slot ends (ChannelPeers). It does so in turns
-// of their users (EventLoop), because a message may take its sender long, and a slot may have many channels.
+// different users: the agent connects any two clients that it serves. The agent keeps no end of a channel.
+// When the lease of a slot ends, the agent tells the processes at the other ends of the slot's channels
+// (ChannelPeers). It sends these messages in turns of the receivers' users (EventLoop), because a message may
+// take its sender long, and a slot may have many channels.
 class ChannelRequests {
  public:
   ChannelRequests(EventLoop& loop, const SlotLeases& slots, AgentHost& agent)
@@ -52,25 +53,28 @@ class ChannelRequests {
   // has yet to acknowledge the end of a former lease of the other slot.
   void ask_for_channel(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
 
-  // Tells processes with a channel to the slot that its lease ends.
+  // Tells the processes that have a channel to the slot that the slot's lease ends.
   void lease_ending(uint32_t slot);
   // Returns whether a process has yet to acknowledge that the slot's lease has ended. Until then no other
-  // user may have the slot (SlotTable). A process that does not answer acknowledges with the end of its
-  // session.
+  // user may have the slot (SlotTable). If a process does not answer, the end of its session counts as its
+  // acknowledgement.
   bool is_awaited(uint32_t slot) const { return peers_.is_awaited(slot); }
-  // Notes that the two slots have a connection of another kind (DomainRequests). Its ends are told, too.
+  // Records that the processes of the two slots have a socket pair for an XRC domain (DomainRequests). As
+  // with a channel, each process is told when the lease of the other slot ends.
   void join(uint32_t slot, uint32_t other) { peers_.join(slot, other); }
   // Returns whether one of the two slots' processes has yet to acknowledge the end of a former lease of the
   // other slot.
   bool awaits_end(uint32_t slot, uint32_t other) const {
     return peers_.awaits(slot, other) || peers_.awaits(other, slot);
   }
-  // Notes that the session's slot has been told of the end of another.
+  // Records that the session has acknowledged, for its slot `slot`, the end of the lease of `ended`. Does
+  // nothing if `slot` is not the session's.
   void end_heard(uint64_t session, uint32_t slot, uint32_t ended);
-  // Tells the session of the ends that it could not take before. Called when its socket has room again.
+  // Goes on telling the session of ended leases, which stopped because its socket was full. Called when the
+  // socket has room again.
   void has_room(uint64_t session);
-  // Tells the slot's holder of the ends that its session has not been told. Called when its process has
-  // reconnected.
+  // Tells the slot's holder of the ended leases that its former session was not told. Called when the holder
+  // has reconnected.
   void tell_rest_to(uint32_t slot);
   // Assumes channels between all slots of different users. Called after a takeover: the former agent's record
   // of channels is gone.
@@ -81,9 +85,11 @@ class ChannelRequests {
   // to reconnect, EOPNOTSUPP if the process's library has no channels.
   Result<uint64_t> session_with(uint32_t slot) const;
   Result<UniqueFd> connect(uint64_t session, uint32_t own_slot, uint32_t peer_slot);
-  // Queues a piece of work for each session that must be told of an end and has none queued yet.
+  // Queues a piece of work for each session that must be told of an ended lease and has no such piece queued
+  // yet.
   void queue_tellings();
-  // Tells the session of one end. Returns whether more are left that it can take now.
+  // Tells the session of one ended lease. Returns whether to call this again: the message was sent. If it was
+  // not sent, has_room() continues later.
   bool tell_next(uint64_t session);
 
   EventLoop& loop_;
@@ -94,7 +100,7 @@ class ChannelRequests {
 };
 
 // Carries out clients' requests for XRC domains: opens and closes domains, and connects two processes of a
-// domain. `channels` tells the two when the lease of the other's slot ends.
+// domain. `channels` tells each of the two processes when the lease of the other one's slot ends.
 class DomainRequests {
  public:
   DomainRequests(DomainTable& domains, const SlotLeases& slots, ChannelRequests& channels, AgentHost& agent)
@@ -104,8 +110,9 @@ class DomainRequests {
   RequestResult<> close_domain(const Lessee& client, const protocol::DomainRequest& request);
 
   // Connects the session to the process that has joined the session's domain `name` with `slot`. Sends each
-  // of the two an end of a socket pair. On failure, sends the session ENOENT if there is no such process,
-  // EAGAIN if a retry may succeed: one of the two is busy, or has not acknowledged the end of a former lease.
+  // of the two an end of a socket pair. On failure, sends the session an errno: ENOENT if there is no such
+  // process, EINVAL if `slot` is the session's own. EAGAIN if a retry may succeed: one of the two is busy, or
+  // has not acknowledged the end of a former lease.
   void ask_for_peer(uint64_t session, uint64_t name, uint32_t slot);
 
  private:

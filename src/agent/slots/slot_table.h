@@ -27,7 +27,7 @@ struct Lessee {
   uint64_t session = 0;  // 0 if the process has not reconnected since a restart of the agent
   uid_t uid = 0;
   pid_t pid = 0;
-  uint64_t start_time = 0;
+  uint64_t start_time = 0;  // start_time_of(pid); 0 if unknown
   std::string program;
   uint16_t protocol_version = 0;  // of the process's library; 0 if not known yet
   bool shares_port = true;        // false if its user may have no socket: packets are forwarded
@@ -45,9 +45,9 @@ inline uint64_t process_number(const Lessee& lessee) {
 struct LeasedSlot {
   uint32_t index = 0;
   uint64_t lease = 0;         // unique among the leases of all slots
-  int socket = -1;            // -1 without UDP port 4791
+  int socket = -1;            // owned by the Wire; -1 without UDP port 4791
   bool is_forwarded = false;  // the agent forwards packets; the holder does not have the socket
-  int page = -1;
+  int page = -1;              // descriptor of the status page, owned by the SlotTable
   Lessee lessee;
   QuotaShare descriptors{};  // those that the end of the lease closes count in it
 };
@@ -62,19 +62,20 @@ inline protocol::SlotWire wire_of(const LeasedSlot& slot) {
 // which process has leased which slot. Slot k receives on the k-th socket of the SO_REUSEPORT group.
 //
 // A quota limits the slots of each user (base/quota.h). A user gets a returned slot again after 2 s, so that
-// QPNs do not reappear at once. Without another free slot, it gets the slot earlier. Another user gets it
-// after 30 s at the earliest; until then it counts in its former user's quota. A process may keep a copy of a
-// socket that it has had, so that slot is leased only to the same user again. While UDP port 4791 is
-// unavailable, slots are leased from the highest index down, because sockets that are added later start at
-// index 0.
+// QPNs do not reappear at once, or earlier if no other slot is free. Another user gets a returned slot after
+// 30 s at the earliest. Until then the slot counts in its former user's quota. A process may keep a copy of
+// its slot's socket. So a slot whose socket was given to a user is leased only to that user again. While UDP
+// port 4791 is unavailable, slots are leased from the highest index down, because sockets that are added
+// later start at index 0.
 class SlotTable {
  public:
   // Slots 1 to kEnd - 1 can be leased. Slot 0 is the agent's own, and the last slot has the multicast QPN.
   static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
   static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
-  // Returns whether a returned slot may be leased again, to its last user or to another one. False, for
-  // example, while the connection manager still closes connections of the slot's ended process.
+  // Returns whether a returned slot may be leased again, to its last user or, with `to_another_user`, to
+  // another one. False, for example, while the connection manager still closes connections of the slot's
+  // ended process.
   using MayBeLeased = std::function<bool(uint32_t slot, bool to_another_user)>;
   SlotTable(Wire& wire, uid_t own, MayBeLeased may_be_leased = {})
       : wire_(wire), own_(own), may_be_leased_(std::move(may_be_leased)), quota_(kSize, own) {}
@@ -85,10 +86,12 @@ class SlotTable {
   // created.
   Result<LeasedSlot> lease(const Lessee& lessee, TimePoint now);
   // Gives a slot to its process again when that process reconnects after a restart of the agent. Identifies
-  // the process by user, pid and start time. ENOENT if the slot was not leased to this process.
+  // the process by user, pid and start time. ENOENT if the slot was not leased to this process, or if its pid
+  // is unknown and its page has a secret: then use claim().
   Result<void> keep(uint32_t index, const Lessee& lessee);
   // Like keep(), but identifies the process by its user and by the secret in the slot's status page. Pids
-  // cannot be compared if the former agent was in another pid namespace.
+  // cannot be compared if the former agent was in another pid namespace. ENOENT if the secret differs or is
+  // all zeros, if the slot is not an orphan of this user, or after four readings of the page's secret.
   Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
   // Ends a lease. ENOENT if the slot is not leased to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
@@ -98,9 +101,9 @@ class SlotTable {
   // or is not of the port's group.
   Result<void> adopt(TakeoverState::Contents& contents, TimePoint now);
 
-  // Returns a read-only descriptor of a leased slot's page, for processes that watch the slot's. It stays
-  // open until the lease ends, because its close may take as long as the slot's user likes. ENOENT if the
-  // slot is not leased.
+  // Returns a read-only descriptor of a leased slot's page, for processes that watch the slot's process. This
+  // object owns the descriptor, and keeps it open until the lease ends, because its close may take as long as
+  // the slot's user likes. ENOENT if the slot is not leased; otherwise the kernel's error.
   Result<int> read_only_page(uint32_t index);
 
   // Returns the first leased slot with this or a higher index, or nullopt.
@@ -108,8 +111,9 @@ class SlotTable {
   // Like find_leased(), but only among slots that are leased to this user.
   std::optional<LeasedSlot> find_leased_to(uid_t user, uint32_t index) const;
   std::vector<LeasedSlot> leased() const;
-  // Return all slots of the session, and the first or nullopt. The cost depends only on the number of the
-  // session's slots, because sessions begin and end often.
+  // leased_to() returns all slots of the session. first_leased_to() returns the first of them, or nullopt if
+  // there is none. The cost depends only on the number of the session's slots, because sessions begin and end
+  // often.
   std::vector<LeasedSlot> leased_to(uint64_t session) const;
   std::optional<LeasedSlot> first_leased_to(uint64_t session) const;
   // Calls visit(index) for each slot of the session.
@@ -141,7 +145,7 @@ class SlotTable {
     uid_t socket_uid = kNobody;  // the user that may have a copy of the socket
     uid_t counts_for = kNobody;  // the user in whose quota the slot counts
     UniqueFd page;
-    UniqueFd read_only_page;  // from the first time that it is needed
+    UniqueFd read_only_page;  // opened when it is first needed
     QuotaShare descriptors;   // LeasedSlot::descriptors
     TimePoint free_since{};
     uint8_t readings_left = 4;  // of the secret, while the slot is an orphan
@@ -168,10 +172,12 @@ class SlotTable {
   LeasedSlot describe(uint32_t index, const Entry& entry) const;
   // Returns a slot of this user whose process has not reconnected yet, or nullptr.
   Entry* find_orphan(uint32_t index, uid_t user);
-  // Whether the page of an orphan has this secret; zeros: none.
+  // Returns whether the orphan's page has this secret. A `secret` of zeros means that the page has none.
+  // Returns false after four readings, because the orphan's user can make each reading take long.
   static bool has_secret(Entry& orphan, const protocol::SlotSecret& secret);
   void give_to(uint32_t index, Entry& entry, const Lessee& lessee);
-  // Add a leased slot to by_lessee_, by_user_ and leased_to_other_users_, and remove it from them.
+  // enter_lessee() adds a leased slot to by_lessee_, by_user_ and leased_to_other_users_. strike_lessee()
+  // removes it from these.
   void enter_lessee(uint32_t index, const Entry& entry);
   void strike_lessee(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);

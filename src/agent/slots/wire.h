@@ -25,9 +25,9 @@
 namespace verbena::agent {
 
 // Makes the agent's system calls on sockets of which a user's process has a copy. This process can hold the
-// socket's lock for any time: setsockopt(2) reads its argument under the lock, perhaps from a dead file
-// server. So a separate thread makes the calls, one after the other. The thread starts with the first queued
-// call and ends after the last.
+// socket's lock for any time. For example, setsockopt(2) reads its argument under the lock, and the argument
+// may be in a mapped file whose server does not answer. So a separate thread makes the calls, one after the
+// other. The thread starts with the first queued call and ends after the last.
 //
 // All methods are called on the agent's thread. Only make() waits, for up to 50 ms.
 class SocketCalls {
@@ -70,7 +70,8 @@ class Wire {
 
   // Opens the group with slot 0's socket if no process has the port. Afterwards has_sockets() tells whether
   // that succeeded, and reason() why not. A search for the process that has the port starts only at the first
-  // of successive failures and every 16th after it.
+  // of successive failures and every 16th after it. Only the first failure waits for the search, for up to
+  // 500 ms.
   void open();
   // Adopts the sockets of a killed agent, in the order of their slots from 0 on. EINVAL if the sockets are
   // not a group of this port. `shared` has the slots for which share() was called.
@@ -96,8 +97,8 @@ class Wire {
   // Empties the slot's socket, then lets packets in, subject to hear_peers_of(). Called for a new lease.
   void unmute(uint32_t slot);
 
-  // Notes that a process of an untrusted user has the slot's socket. It can hold the socket's lock, so the
-  // agent's calls on the socket may block.
+  // Records that a process of an untrusted user has the slot's socket. The process can hold the socket's
+  // lock, so later calls on the socket go through SocketCalls.
   void share(uint32_t slot) { shared_.insert(slot); }
   // Returns whether 256 or more system calls on shared sockets are incomplete, because users' processes hold
   // the sockets' locks. Then no untrusted user gets a socket.
@@ -105,13 +106,13 @@ class Wire {
 
   // Sets a filter on the sockets of the port: links with peers receive packets only from their peers.
   void hear_peers_of(const std::vector<control::Link>& links);
-  // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group, and locks it: a
-  // program that gets the socket cannot remove the filter. Returns false and sets errno on failure.
+  // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group. Locks the filter,
+  // so that a program that gets the socket cannot remove it. Returns false and sets errno on failure.
   bool guard(int socket) const;
 
-  // Starts to forward the slot's packets to `user`, who does not get the socket. mute() stops the
-  // forwarding. The next take_receiver() returns the end of the pair for the holder. EMFILE if too many
-  // descriptors of the user wait to be closed (ForeignCloser).
+  // Starts to forward the slot's packets to a process of `user`, which does not get the socket. mute() stops
+  // the forwarding. The next take_receiver() returns the receiver's end of the socket pair, for the slot's
+  // holder. EMFILE if the user has no descriptors left (Forwarder::begin()).
   Result<void> forward(uint32_t slot, uid_t user);
   // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);

@@ -44,8 +44,8 @@ class CounterCollector {
 
   // Sets the existing devices, by Link::device_index. Drops the counters of all others.
   void set_devices(const std::vector<uint32_t>& devices);
-  // Adds to the device counters by how much the counters of the QPs in `read` have increased since they were
-  // last read. The counters of a destroyed QP stay readable until its number is reused, which takes long.
+  // Adds to the device counters the increase of each QP's counters in `read` since they were last read. The
+  // counters of a destroyed QP stay readable until its number is reused, which takes long.
   void collect(const LeasedSlot& slot, const control::QpsRead& read);
   // Drops the latest values of the slot's QPs. Called after the last reading of a slot whose lease has ended.
   void forget(const LeasedSlot& slot);
@@ -62,17 +62,17 @@ class CounterCollector {
   Quota room_;
 };
 
-// Reads the QP counters in the status pages of all leased slots, in small steps: a reading of all would keep
-// clients waiting. Also reads the pages of returned slots a last time.
+// Reads the QP counters in the status pages of all leased slots, in small steps, because reading all of them
+// at once would keep clients waiting. Also reads the page of each returned slot a last time.
 //
 // Each user's pages are read on the user's own thread (ForeignCloser), one part of a page at a time. A
-// process can make a reading of its page take as long as it likes. Then its user's counters are old, and no
-// others.
+// process can make a reading of its page take as long as it likes. Then only the counters of its user become
+// outdated.
 //
 // For the agent's thread.
 class CounterSweep {
  public:
-  // Is called after each part, with its QpsRead::work.
+  // Called on the agent's thread after each part was read, with its QpsRead::work.
   using OnRead = std::function<void(size_t work)>;
   // REQUIRES: the references outlive this object; this object outlives the tasks of `closer`
   CounterSweep(const SlotTable& slots, CounterCollector& counters, ForeignCloser& closer, OnRead on_read)
@@ -83,12 +83,13 @@ class CounterSweep {
   // Queues a last reading of a slot whose lease is about to end. Keeps the slot's page open until this
   // reading is complete.
   void finish(const LeasedSlot& slot);
-  // A part takes no more work than this (QpsRead::work).
+  // Maximum work of a part, in units of QpsRead::work (about one for each QP).
   static constexpr size_t kMaxPart = 4096;
-  // Has a part read for each user that has work and for whom none is being read, in turn and as long as
-  // `work` is not exceeded. Returns the work of these parts at most, for which kMaxPart each is taken.
+  // Starts to read a part for each user that has work and of whom no part is being read. Takes the users in
+  // turn, and stops when the started parts may take `work`. Returns how much work they may take: kMaxPart
+  // each.
   size_t advance(size_t work);
-  // Returns whether advance() would have something read.
+  // Returns whether advance() would start to read something.
   bool may_advance() const {
     return std::ranges::any_of(users_, &OfUser::may_read, &Users::value_type::second);
   }
@@ -108,7 +109,7 @@ class CounterSweep {
     bool may_read() const { return !is_reading && !is_refused; }
 
     bool is_reading = false;
-    bool is_refused = false;         // there was no descriptor to read with: waits for begin()
+    bool is_refused = false;         // no descriptor was left to read with: waits for begin()
     std::optional<uint32_t> next{};  // the slot that is read now or next
     uint64_t lease = 0;              // the lease of that slot when it was last read
     uint32_t place = 0;              // the next QP to read there
@@ -116,7 +117,7 @@ class CounterSweep {
   };
   using Users = std::map<uid_t, OfUser>;  // those with work
 
-  // Has the next part read. Returns false if the user has no work left.
+  // Starts to read the user's next part. Returns false if the user has no work left.
   bool read_next(uid_t user, OfUser& its);
   void read(uid_t user, OfUser& its, const LeasedSlot& slot, int page, uint32_t place);
   void take(const LeasedSlot& slot, bool is_last, const control::QpsRead& read);
@@ -127,7 +128,7 @@ class CounterSweep {
   ForeignCloser& closer_;
   const OnRead on_read_;
   Users users_;
-  uid_t last_ = 0;  // the user for whom a part was read last
+  uid_t last_ = 0;  // the user that advance() visited last
 };
 
 // Limits how much the agent reads, in units of QpsRead::work (about one for each QP). The allowance grows by
@@ -173,11 +174,11 @@ class CounterPublisher {
   // Stops writing counters. Called before the state directory is removed.
   void hide() { state_ = nullptr; }
 
-  // Starts to read all counters, and shows the sums of those read before. Does nothing within 8 ms of the
-  // last call.
+  // Starts to read all counters, and writes the sums of those read so far to the state directory. Does
+  // nothing within 8 ms of the last call.
   void collect();
-  // Calls collect(), and returns the counters of the device as they were read before: zeros if there is no
-  // such device.
+  // Calls collect(), and returns the device's counters as they were last read, or zeros if there is no such
+  // device.
   DeviceCounters of(uint32_t device_index);
   // Starts to collect at regular intervals. Called when a slot is leased.
   void collect_regularly();

@@ -24,7 +24,7 @@ namespace verbena::agent {
 // The two functions below copy trace rings (control/protocol/trace_ring.h), which are at `offset` in the file
 // `from`. They copy only the used part of the rings, to the same offsets within the copy; the rest is a hole.
 // They do not trust the content of `from`, and do not wait for the rings' lock. ENODATA if the rings were
-// never used.
+// never used, EIO if a read or write fails.
 
 // Copies the rings into the file `to` at `to_offset`. Returns the number of bytes of the used parts.
 Result<size_t> copy_rings(int from, size_t offset, int to, size_t to_offset);
@@ -38,14 +38,14 @@ Result<TraceCopy> copy_rings(int from, size_t offset);
 
 class ConnectionTrace;
 
-// Stores read-only copies of the traces of ended processes, up to maximum numbers of processes, bytes and
-// traces. When a maximum is exceeded, the user that has most of what it limits loses a trace: the oldest that
-// is not notable, else the oldest. So one user's programs do not evict another's traces. A trace is notable
-// if its process ended without giving the slot back, or if the trace has an error. Other traces are dropped
-// after a minute.
+// Stores read-only copies of the traces of ended processes, up to a maximum number of processes, of bytes and
+// of traces. When a maximum is exceeded, the user with the largest number (of processes, bytes or traces)
+// loses a trace. That is the user's oldest trace that is not notable, else its oldest. So one user's programs
+// do not evict another's traces. A trace is notable if its process ended without giving the slot back, or if
+// the trace has an error. Other traces are dropped after a minute.
 //
-// Traces are copied on their user's thread (ForeignCloser), as the process may make that take any time. For
-// the agent's thread.
+// Traces are copied on their user's thread (ForeignCloser), because the process may make the copying take any
+// time. For the agent's thread.
 class KeptTraces {
  public:
   // REQUIRES: `closer` outlives this object; this object outlives the tasks of `closer`
@@ -56,7 +56,8 @@ class KeptTraces {
   // Maximum number of traces of all processes. Each trace keeps a descriptor open. A process has one trace
   // per slot, and one for its connections.
   static constexpr size_t kMaxTraces = 64;
-  // Returns the maximum number of traces for an agent that may open `descriptors`: one each.
+  // Returns the maximum number of traces for an agent that may open `descriptors`: a 32nd of them, at most
+  // kMaxTraces. Each trace takes one descriptor.
   static constexpr size_t room_with(size_t descriptors) { return std::min(kMaxTraces, descriptors / 32); }
   static constexpr Duration kQuietTime = std::chrono::minutes(1);  // for traces that are not notable
 
@@ -74,12 +75,12 @@ class KeptTraces {
     UniqueFd file{};  // TraceRings, read-only
   };
 
-  // Has the trace copied out of a slot's status page. Called before the slot's lease ends. `in_order` is true
-  // if the process gave the slot back, false if the process ended without doing so. An unused trace is not
-  // stored, nor is one for which the user may have no descriptor, or has no share of kMaxTraces copies that
-  // are being made or wait for a turn of the user.
+  // Starts to copy the trace out of a slot's status page. Called before the slot's lease ends. `in_order` is
+  // true if the process gave the slot back, false if the process ended without doing so. Does not store an
+  // unused trace. The trace is lost if the user may have no more descriptors, or already has its share of
+  // kMaxTraces unfinished copies.
   void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
-  // Has the trace copied of the connections of a client whose session has ended.
+  // Starts to copy the connection trace of a client whose session has ended.
   void keep(const ConnectionTrace& trace, TimePoint now);
   // Drops expired traces, then returns the first trace whose number is `from` or higher, or nullptr. The
   // pointer is valid until the next call that may change the traces.
@@ -106,7 +107,7 @@ class KeptTraces {
   using Measure = size_t Amount::*;
   static Amount limits();
   std::map<uid_t, Amount> amounts() const;  // by user
-  // Returns the measure in which all users together have too much, or nullptr.
+  // Returns the measure (processes, bytes or traces) whose limit all users together exceed, or nullptr.
   static Measure exceeded(const std::map<uid_t, Amount>& amounts);
   void forget_quiet(TimePoint now);
   void forget_one(const std::map<uid_t, Amount>& amounts, Measure measure);

@@ -53,7 +53,7 @@ class StatusRequests {
   RequestResult<protocol::CmStatusReply> get_cm_status(const Lessee& client,
                                                        const protocol::GetCmStatusRequest& request);
   // Returns a file that lists connection identifiers (rdma_cm_id). EBUSY while the file of the session's
-  // former list is still open in a process.
+  // former list is still open in a process. EMFILE if the user's programs hold too many files (HeldFiles).
   SlicedResult<protocol::CmIdsReply> get_cm_ids(const Lessee& client,
                                                 const protocol::GetCmIdsRequest& request);
 
@@ -86,9 +86,10 @@ class CaptureRequests {
   void session_went(uint64_t session);
 
  private:
+  // A reply to get_capture_news() that the capturing session has not fetched yet.
   struct News {
     protocol::CaptureNewsReply message{};
-    ClientFile ring;  // like the page, the slot's process has it
+    ClientFile ring;  // the slot's process also has the ring and the page
     ClientFile page;
   };
 
@@ -102,7 +103,7 @@ class CaptureRequests {
   AgentHost& agent_;
   std::optional<Lessee> capturer_;
   uint32_t snap_bytes_ = 0;
-  std::map<uint32_t, uint64_t> captured_;  // by slot: the session that got the ring
+  std::map<uint32_t, uint64_t> captured_;  // by slot: the session of the slot's process
   std::deque<News> news_;
   News given_;  // the latest news fetched: keeps its descriptors open until the reply is sent
 };

@@ -16,7 +16,7 @@ namespace verbena::agent {
 
 // Locks an agent's state directory, so that no sweep removes it. An agent holds the returned descriptor while
 // it runs; the kernel releases the lock even if the agent is killed. Returns an empty descriptor if another
-// process has the lock.
+// process has the lock or the directory cannot be opened.
 UniqueFd lock_state_directory(const std::string& directory);
 
 // Locks a device mirror's directory by a lock file that no other user can open. Any user that can read the
@@ -28,8 +28,9 @@ UniqueFd lock_mirror_directory(const std::string& directory);
 // waits. Returns the new path, beside the old one, or nullopt if the rename fails.
 std::optional<std::string> set_aside(const std::string& directory);
 
-// Removes a file, or a directory with all its content. Calls `is_over` before each file, and stops and
-// returns false once it returns true. A missing file is no error. Throws std::filesystem::filesystem_error.
+// Removes a file, or a directory with all its content, and returns true. Calls `is_over` before each file;
+// once is_over() returns true, stops and returns false. A missing file is no error. Throws
+// std::filesystem::filesystem_error.
 bool remove_by_and_by(const std::string& path, const std::function<bool()>& is_over);
 
 // Returns the inode numbers of the network namespaces of all visible processes.

@@ -47,9 +47,9 @@ std::string uverbs_name(const control::Link& link);
 std::string umad_name(const control::Link& link);
 std::string issm_name(const control::Link& link);
 
-// Tells by inotify whether a program has a counter file open. Programs open these files once and read them
-// many times, so the files must be current while open. While no program has one open, frequent updates would
-// waste time.
+// Finds out by inotify whether a program has a counter file open. Programs open these files once and read
+// them many times, so the files must be current while open. While no program has one open, frequent updates
+// would waste time.
 //
 // watch() may be called on a different thread than the other methods.
 class CounterReaders {
@@ -67,7 +67,7 @@ class CounterReaders {
   // than they are read. Calls `on_first` if a program has a file open now, and none had before. REQUIRES: the
   // loop runs only while this object exists
   void watch_in(EventLoop& loop, std::function<void()> on_first, Duration pause = kPause);
-  // Takes some events, a bounded number.
+  // Reads some of the events that have come: a bounded number, so that a flood of them keeps nobody waiting.
   void take_news();
   // Returns whether a program has a counter file open, as of the last take_news().
   bool any() const;

@@ -8,12 +8,12 @@
 
 namespace verbena::agent {
 
-// Starts the standby, the process that keeps the takeover state. Does it on a thread that has a table of
-// descriptors of its own, without any descriptor of a client.
+// Starts the standby, the process that keeps the takeover state. Starts it from a thread with its own table
+// of descriptors, which has no descriptor of a client.
 //
-// A new process gets a copy of its parent's table, and all copies are closed before it runs. Closing the copy
-// of a file that a client has sent waits for the file's server, which may never answer. So a standby that the
-// agent's own thread started might never come.
+// A new process gets a copy of its parent's table, and all copies are closed before it runs. If a client has
+// sent a file to the agent, closing the copy waits for the file's server (FUSE, for example), which may never
+// answer. So a standby that the agent's own thread started might never run.
 //
 // Called on the agent's thread.
 class StandbyLauncher {
@@ -28,8 +28,8 @@ class StandbyLauncher {
   // on the caller's thread. REQUIRES: the agent has no descriptor of a client, nor any of a former
   // agent's takeover state
   void begin();
-  // Has a standby started soon, with this process's present standard error. Does not wait. Logs failures,
-  // also those of earlier calls.
+  // Asks the thread to start a standby, and does not wait for it. The standby gets this process's current
+  // standard error. Logs failures, also those of earlier calls.
   void start();
 
  private:

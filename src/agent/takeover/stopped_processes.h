@@ -29,8 +29,8 @@ namespace verbena::agent {
 
 // Answers the peers of reliable QPs for processes that are stopped (SIGSTOP, a debugger, a paused container).
 // A hardware adapter answers even while the process is stopped. In software the process itself answers, so
-// peers would lose their connections within a second. At each reading of a socket, the oldest request of each
-// peer is answered. Peers differ, so the answers do:
+// peers would lose their connections within a second. Each time a socket is read, the oldest request of each
+// peer is answered. The kinds of peers need different answers:
 //
 // - For Verbena: a packet with our own opcode (roce::kStoppedOpcode). The requester then waits and uses up no
 //   retry.
@@ -40,30 +40,31 @@ namespace verbena::agent {
 //   specification requires.
 // - For all adapters: an RNR NAK instead of the acknowledgement. Sent if the request is repeated after 100
 //   ms, and only if the program has set rnr_retry to 7 (infinite). An RNR NAK would end a connection whose
-//   peer has a finite rnr_retry, but only the program's own value is known here. With a finite one there is
-//   no RNR NAK, and adapters lose their connections.
+//   peer has a finite rnr_retry, but only the program's own value is known here. If that value is finite, no
+//   RNR NAK is sent, and adapters lose their connections.
 //
 // An answer has the packet's PSN, or the PSN that the responder has reached according to its status page,
 // whichever is earlier. So no request is acknowledged that the process has not executed. XRC requests are not
 // answered: other processes execute them.
 //
 // Only the QP's peer is answered; its address is in the status page. Older libraries do not publish the
-// address. For their QPs, each sender of a request is answered; acknowledgements are repeated only to senders
-// that have repeated their request.
+// address. For their QPs, each sender of a request is answered. Acknowledgements are then repeated only to
+// senders that have repeated their request.
 //
 // The packets are only peeked at (SO_PEEK_OFF) and stay in the socket, so that the process can read them when
 // it resumes. If they fill half of the socket's buffer, the oldest are removed, because the kernel would drop
 // new packets at a full buffer. Peers repeat the packets of reliable connections; datagrams are lost, as in
 // any full buffer.
 //
-// Status pages are read on their user's thread (ForeignCloser), as a process may make a reading take any
-// time. An entry is read with the first request for its QP, and again once it is 100 ms old. Until then, and
-// where the thread hangs, the former values count: a stopped process changes none.
+// Status pages are read on the thread of the process's user (ForeignCloser), because the process can make a
+// read take any time. A QP's entry in the page is read at the first request for the QP, and again once the
+// values are 100 ms old. Until the new values arrive, the old ones are used: a stopped process does not
+// change them.
 //
 // Idle sockets cost no time. A socket is watched for its next packet. Only if that packet is still unread
-// after 60 ms, the process's state is read, once for all its slots. That, and all reading and answering, is
-// done in turns of the process's user (EventLoop), who may have hundreds of stopped processes, flood them
-// with packets, and make their files in /proc take long. For the agent's thread.
+// after 60 ms, the process's state is read, once for all its slots. This work, and all reading and answering,
+// is done in turns of the process's user (EventLoop). That user may have hundreds of stopped processes,
+// flood them with packets, and make their files in /proc slow to read. For the agent's thread.
 class StoppedProcesses {
  public:
   using IsStopped = std::function<bool(pid_t)>;
@@ -79,7 +80,8 @@ class StoppedProcesses {
 
  private:
   class Slot;
-  // A number may stand for processes of two users, of which one has ended. Each user's timers are its own.
+  // Names a process by its user and pid. A pid may stand for processes of two users if one process has ended
+  // and its slot is not returned yet. Each user has timers of its own.
   struct ProcessName {
     uid_t user;
     pid_t pid;
@@ -115,13 +117,14 @@ class StoppedProcesses {
   std::map<uint32_t, std::unique_ptr<Slot>> slots_;
 };
 
-// Forwards packets in the agent's place while the agent is stopped (SIGSTOP, a debugger). Without that,
+// Forwards packets in the agent's place while the agent is stopped (SIGSTOP, a debugger). Otherwise,
 // processes that have no socket of UDP port 4791 would receive nothing, and their peers would give up after
-// half a second. Runs in the standby process, which has the agent's takeover state and thereby the sockets.
+// half a second. Runs in the standby process, which has the sockets because it holds the agent's takeover
+// state.
 //
 // A thread checks every 100 ms whether the agent's process is stopped. Just after the agent resumes, both
 // processes forward for a moment, so packets may be reordered. The standby cannot send to the former holder
-// of a slot that was returned meanwhile, because Wire::hang_up() has shut down the slot's pair.
+// of a slot that was returned meanwhile, because Wire::hang_up() has shut down the slot's socket pair.
 class StoppedAgent {
  public:
   StoppedAgent();

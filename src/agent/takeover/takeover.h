@@ -35,11 +35,12 @@ class TakeoverRecord {
   int client_end() const { return takeover_state_.client_end(); }
 
   void put_slot(uint32_t index);
-  // Keeps copies of the slot's descriptors until its messages are removed. A last close may take as long as
-  // the slot's user likes, so that user's thread makes it. Called when the slot's lease ends.
+  // Keeps copies of the slot's descriptors until rewrite() removes the messages that contain them. The last
+  // close of such a descriptor may take as long as the slot's user likes. So rewrite() closes the copies on
+  // that user's thread (ForeignCloser). Called when the slot's lease ends.
   void lease_ending(const LeasedSlot& ending);
-  // Appends the link table, in a file that no client gets. Clients could make the next agent wait for the
-  // pages of theirs (madvise(2), MADV_COLLAPSE).
+  // Appends the link table, in a file that no client gets. If clients had the file, they could delay the next
+  // agent's reads of it (madvise(2), MADV_COLLAPSE).
   void put_links(const control::LinkSnapshot& links);
   // Appends the file in which the connection manager records its connections (cm/ledger.h). REQUIRES: the
   // ledger stays open as long as this object, and remains the same file
@@ -58,13 +59,13 @@ class TakeoverRecord {
   const ServedUsers& served_;
   ForeignCloser& closer_;
   TakeoverState takeover_state_;
-  std::vector<Former> former_;  // of ended leases: messages may have them
+  std::vector<Former> former_;  // copies for ended leases, whose messages may still be in the takeover state
   UniqueFd link_file_;
   int ledger_ = -1;
 };
 
-// Takes over from a killed agent. Waits 300 ms for one of its clients to send the takeover state, and longer
-// for clients that have connected by then. Adopts the slots, links and connections in that state.
+// Takes over from a killed agent. Waits 300 ms for one of that agent's clients to send the takeover state,
+// and longer for clients that have connected by then. Adopts the slots, links and connections in that state.
 class Takeover {
  public:
   struct Subjects {
@@ -89,9 +90,9 @@ class Takeover {
   // a client has kept; its messages are consumed. Ignored if this agent has begun to serve clients with a
   // port of its own. REQUIRES: the client has the agent's UID
   void offer_state(UniqueFd takeover_state);
-  // Records that a client has been sent the current links. From now on offer_state() must not replace them.
+  // Records that a client has been sent the current links. From now on offer_state() does not replace them.
   void greeted() { has_greeted_ = true; }
-  // Whether offer_state() ignores every takeover state from now on.
+  // Returns whether offer_state() ignores every takeover state from now on.
   bool is_over() const { return of_.wire.has_sockets() && !waiting_ && has_greeted_; }
 
  private:

@@ -69,9 +69,10 @@ class TakeoverState {
     int ledger = -1;
     std::optional<uid_t> only = std::nullopt;
   };
-  // Appends the state, then removes all older messages. The kernel drops their descriptors: none is closed
-  // like a descriptor of this process, so files with locks take no time. REQUIRES: another descriptor of each
-  // is open, unless a last close may wait
+  // Appends the state, then removes all older messages. The kernel drops the descriptors in these messages
+  // without waiting for file locks, unlike close(2) in this process. If this fails, the older messages are
+  // kept. REQUIRES: each descriptor in an older message is also open elsewhere, unless its last close may
+  // make this call wait
   Result<void> rewrite(std::span<const SlotRecord> slots, const Rest& rest);
 
   // Reads and removes all messages from the receiving end that a killed agent's client has sent. Ignores
@@ -88,8 +89,8 @@ class TakeoverState {
   template <class Receive>
   static Contents read(int client_end, Receive receive);
   Result<void> put(std::span<const SlotRecord> slots);
-  // `what`: the number of slots in the message's header, which tells what the file is. Larger than any number
-  // of slots for a ledger, so that agents from before ledgers ignore the message.
+  // Values for the number of slots in a message's header; they say which file the message brings. The value
+  // for the ledger is larger than any number of slots, so that releases without a ledger ignore the message.
   static constexpr uint32_t kBringsLinks = 0, kBringsLedger = 0x10000;
   Result<void> put_file(uint32_t what, int file);
   Result<void> put_all(std::span<const SlotRecord> slots, const Rest& rest);

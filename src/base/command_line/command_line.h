@@ -33,7 +33,7 @@ CLI::Validator one_of(std::vector<std::string> words);
 std::string choice(const std::vector<std::string>& words);
 
 // Returns the candidate closest to a mistyped word: the one with the fewest letters added, removed, changed
-// or swapped. About a third of the letters may differ, and one always may. If none is that close, returns the
+// or swapped. About a third of the letters may differ, but at least one. If none is that close, returns the
 // only candidate that begins with the word. Empty if there is none, or if the word exceeds 40 letters.
 std::string_view closest(std::string_view word, std::span<const std::string> candidates);
 

@@ -12,16 +12,18 @@ namespace verbena::command_line {
 
 // The users who may read a file that a command writes.
 enum class OutputReaders : uint8_t {
-  kThisUser,  // nobody else, also if the file was there before
-  kAsUsual,   // as umask(2) says, or as before
+  kThisUser,  // mode 0600, also if the file existed before
+  kAsUsual,   // as umask(2) says; an existing file keeps its mode
 };
 
-// Opens the destination of a command's output: a file, or standard output if its name is "-". Empties the
-// file. Fails with EPERM if another user's file, pipe or link is there, and with EISDIR for a directory. Also
-// fails with EISDIR for "-" if standard output is a terminal, which cannot show binary data.
+// Opens `file` for a command's output, or standard output if the name is "-". Creates a missing file, and
+// empties a regular file. Follows a link only if root or this user owns it. Errors: EPERM for another user's
+// file, pipe or link; EISDIR for a directory; those of open(2). Also fails with EISDIR for "-" if standard
+// output is a terminal, which cannot show binary data.
 Result<UniqueFd> open_output(const std::string& file, OutputReaders readers);
 
-// Writes a text to a file that open_output() opens.
+// Opens `file` by open_output() with kAsUsual, and writes the whole text to it. Errors: also those of
+// write(2).
 Result<void> write_output(const std::string& file, std::string_view text);
 
 }  // namespace verbena::command_line

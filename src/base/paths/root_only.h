@@ -15,8 +15,8 @@ inline bool only_written_by(uid_t owner, const struct stat& status) {
   return status.st_uid == owner && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// A file that users other than root can change or that cannot be examined, or a directory or link on the way
-// to it.
+// A reason not to trust a path: a file, directory or link that users other than root can change, or that
+// cannot be examined.
 struct Changeable {
   std::string path;
   int error = 0;  // an errno value if the file cannot be examined; 0 if owner or mode is the reason
@@ -28,10 +28,10 @@ struct Changeable {
   std::string why() const;
 };
 
-// Returns the first changeable file on the way to `path`: examines each directory from the root on, each
-// symbolic link, and the way to its target. A sticky directory counts, since users who may write there can
-// put files beside ours. Returns nullopt if there is none, also if a file on the way is missing, which then
-// only root can create. REQUIRES: the path is absolute
+// Returns the first file, directory or link on the way to `path` that is Changeable. Examines each directory
+// from the root on, each symbolic link, and the way to the link's target. A sticky directory counts, since
+// users who may write there can put files beside ours. Returns nullopt if there is none. Also returns nullopt
+// if a file on the way is missing, since then only root can create the file. REQUIRES: the path is absolute
 std::optional<Changeable> find_changeable(const std::string& path);
 
 }  // namespace verbena::paths

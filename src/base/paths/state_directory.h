@@ -39,8 +39,8 @@ std::string state_directory_for(uid_t owner);
 std::optional<std::string> find_state_directory();
 
 // For the agent: creates the state directory of its user if it is missing. Only the user can write to it;
-// everyone can read root's. Errors: EPERM if a directory of that name exists to which others can write;
-// ENOENT if the network namespace is unknown; those of mkdir(2) and chmod(2).
+// everyone can read root's. Errors: EPERM if another file has that name, or a directory that others own or
+// can write to; ENOENT if the network namespace is unknown; those of mkdir(2) and chmod(2).
 Result<std::string> make_state_directory();
 
 // Creates the directory of this user's mirror, as make_state_directory() does for an agent.

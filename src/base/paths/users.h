@@ -36,16 +36,17 @@ struct PeerProcess {
 bool is_own_users(const PeerProcess& peer);
 
 // Whether `shown` identifies one user. If the number is ambiguous, the process must be in our user namespace,
-// which only its users and its creator can enter. The kernel lets us check that only if we may debug the
-// process (ptrace(2)), so not for one that runs a set-user-ID program. The pid alone proves nothing: the
-// listener may have exited, with its socket left to a child and its pid reused. A pidfd of the connection
-// proves that the process lives (SO_PEERPIDFD, Linux 6.5). With older kernels, or without a connection, that
-// is assumed.
+// which only its users and its creator can enter. The kernel shows the namespace only if we may debug the
+// process (ptrace(2)), so not for a process that runs a set-user-ID program. The pid alone proves nothing:
+// the listener may have exited, with its socket left to a child and its pid reused. A pidfd of the connection
+// proves that the process lives (SO_PEERPIDFD, Linux 6.5). With older kernels, or without a connection,
+// has_number() assumes that the process lives.
 bool has_number(const PeerProcess& peer);
 
 // Whether the directory belongs to root, in a user namespace where root has no mapping. True if the directory
-// belongs to an unmapped user, it and all its parents belong to root or an unmapped user, and others cannot
-// write to them. A user who could create such a directory could replace the system's libraries as well.
+// belongs to an unmapped user, all its parents belong to root or an unmapped user, and others can write to
+// none of these directories. A user who could create such a directory could replace the system's libraries as
+// well.
 bool is_unmapped_roots(const char* directory);
 
 }  // namespace verbena::paths

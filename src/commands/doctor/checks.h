@@ -72,15 +72,17 @@ int exit_status(const Findings& findings);
 
 // The checks of `verbena doctor`, one function per subject. Each adds at least one finding about its subject.
 
-// Checks the agent's directory, and connects to the agent, starting one if none runs. Reports what keeps
-// programs from it. Returns the agent's status, or nullopt if the agent does not answer.
+// Checks the agent's directory, and connects to the agent. Starts an agent if none runs. Reports what
+// prevents programs from using the agent. Returns the agent's status, or nullopt if the agent does not
+// answer.
 std::optional<control::AgentStatus> look_at_agent(Findings& findings);
 
 // Checks which process has UDP port 4791. `agent` is the agent's status, or nullopt if none answers.
 void look_at_port(const std::optional<control::AgentStatus>& agent, Findings& findings);
 
-// Checks for rules of nftables and iptables that drop packets to UDP port 4791, incoming or outgoing, on any
-// of these network devices, or give forwarded ones an address of this host. Only root may read the rules.
+// Checks for rules of nftables and iptables that drop incoming or outgoing packets to UDP port 4791 on any of
+// these network devices. Also checks for rules that give forwarded packets from that port an address of this
+// host (SNAT): a container could then speak for the host. Only root may read the rules.
 void look_at_firewall(const std::vector<std::string>& netdevs, Findings& findings);
 
 // Checks link states and addresses, and that devices, ports and routes fit each link's path MTU. Pure.

@@ -27,8 +27,8 @@ struct ElfFile {
   std::vector<std::string> needed;
   std::vector<NeededVersion> needed_versions;  // without weak references
   std::vector<std::string> defined_versions;
-  std::string rpath;    // searched before LD_LIBRARY_PATH
-  std::string runpath;  // searched after LD_LIBRARY_PATH
+  std::string rpath;    // searched before LD_LIBRARY_PATH; the loader ignores it if `runpath` is not empty
+  std::string runpath;  // searched after LD_LIBRARY_PATH, for `needed` of this file only
   // The dynamic string table, at most its first MiB. It holds the names of exported and imported symbols
   // among other texts, each ending with a zero byte.
   std::string dynamic_names;

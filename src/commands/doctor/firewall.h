@@ -15,7 +15,8 @@ namespace verbena::commands::doctor {
 struct Probe {
   enum Direction { kIncoming, kOutgoing, kForwarded } direction = kIncoming;
   bool ipv6 = false;
-  // The network device through which the packet arrives, or else leaves. A forwarded one arrives by any.
+  // The network device through which an incoming packet arrives, or an outgoing or forwarded packet leaves. A
+  // forwarded packet may arrive through any device.
   std::string netdev{};
   uint16_t source_port = 49'200;
   uint16_t destination_port = 4791;
@@ -43,7 +44,7 @@ struct Condition {
 };
 
 enum class Verdict {
-  kNone,
+  kNone,  // the rule decides nothing, as a counter
   kAccept,
   kDrop,
   kReturn,
@@ -96,9 +97,10 @@ Verdict verdict_named(const std::string& name);
 std::vector<Table> parse_nft(std::string_view json);
 // Parses the output of `iptables-save` (family "ip") or `ip6tables-save` ("ip6").
 std::vector<Table> parse_iptables(std::string_view text, const std::string& family);
-// Replaces the incomplete chains of `listed`, from nft, with those of `saved`, from iptables-save as it shows
-// rules of nftables. Adds tables that nft did not list. Other chains stay: iptables-save omits conditions
-// that iptables lacks, such as named sets.
+// Completes the tables `listed` by nft with the tables `saved` by iptables-nft-save, which shows the same
+// rules of the kernel. Replaces the chains of `listed` that are incomplete (Chain::is_complete), and adds the
+// tables that nft did not list. Keeps all other chains, since iptables-nft-save omits conditions that
+// iptables lacks, such as named sets.
 void complete(std::vector<Table>& listed, std::vector<Table> saved);
 
 }  // namespace verbena::commands::doctor

@@ -15,7 +15,7 @@
 
 namespace verbena::commands::doctor {
 
-// Asks the kernel for lists by a netlink socket of its own.
+// A netlink socket that asks the kernel for lists of objects (NLM_F_DUMP).
 class NetlinkDump {
  public:
   // `family` is NETLINK_ROUTE, ... If the socket cannot be opened, each ask() fails.
@@ -25,8 +25,9 @@ class NetlinkDump {
     socket_.reset();
   }
 
-  // Sends a request of this type with `header`, and calls callback(message, data) for each message of the
-  // answer. The error is an errno.
+  // Sends a dump request of message type `type` with `header`. Calls callback(message, data) for each message
+  // of the answer, as mnl_cb_run() of libmnl does. Errors: those of the socket's calls and those that the
+  // kernel answers, such as EPERM.
   template <class Header>
   Result<void> ask(uint16_t type, const Header& header, mnl_cb_t callback, void* data) {
     if (!socket_) return fail(error_);

@@ -30,14 +30,14 @@ struct PeerLook {
   std::string source;       // this host's address on the path
   std::string no_wire;      // why the agent does not have UDP port 4791; empty if it has
   bool has_link = false;    // a link of this host has the address `source`
-  std::string link;         // name of that link
-  uint32_t path_mtu = 0;    // path MTU of the link, in bytes
+  std::string link;         // name of that link; empty if there is none
+  uint32_t path_mtu = 0;    // path MTU of the link, in bytes; 0 if there is no link
   bool is_up = true;        // the link is up
   bool is_refused = false;  // the link's peer filter rejects packets from the host
 
   PeerKind kind = PeerKind::kNone;
   mad::AgentInfo info{};  // set if `kind` is kVerbena
-  Duration round_trip{};
+  Duration round_trip{};  // shortest time of a query by management datagrams; 0 if `kind` is kNone
   // The errno after a datagram to the port (ECONNREFUSED, EHOSTUNREACH, ...), or 0. Tried only if `kind` is
   // kNone.
   int udp_error = 0;
@@ -47,7 +47,8 @@ struct PeerLook {
   std::optional<uint32_t> widest{};
 };
 
-// Resolves a host's name or address to the first address that has a route. Returns nullopt for unknown names.
+// Resolves a host's name or address. Returns the first address to which the kernel has a route, or the first
+// of all if it has a route to none. Returns nullopt for unknown names.
 std::optional<sockaddr_storage> find_peer(const std::string& name);
 
 // Finds the link that leads to the host, and queries the host over it with management datagrams and ICMP

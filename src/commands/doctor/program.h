@@ -42,8 +42,13 @@ struct LoadedLibraries {
 };
 
 // Finds the libraries of `file` in the order of glibc's loader: RPATH, `library_path` (LD_LIBRARY_PATH),
-// RUNPATH, the loader's cache, the system's folders. Only reads files. Running the loader to list the
-// libraries would be unsafe: a hostile file can name a library in DT_AUDIT whose code the loader runs.
+// RUNPATH, the loader's cache, the system's folders. RPATH applies only if the file that needs the library
+// has no RUNPATH. In that case the RPATHs of the files through which that file was loaded apply as well, up
+// to the program. A file that has a RUNPATH contributes no RPATH.
+//
+// Runs `ldconfig -p` to list the loader's cache, for at most 10 seconds, and otherwise only reads files. Does
+// not run the loader on `file`: a hostile file can name a library in DT_AUDIT, and the loader would run that
+// library's code.
 //
 // Ignores sub-folders for newer processors (glibc-hwcaps), and folders that contain $LIB or $PLATFORM.
 LoadedLibraries find_loaded_libraries(const std::filesystem::path& file, const std::string& library_path);

@@ -10,24 +10,29 @@
 
 namespace verbena::perf {
 
-// The times of a bandwidth test, in ticks.
+// The times of a bandwidth test, in ticks (see ticks()). With a fixed duration (-D), `messages`, `began` and
+// `ended` are those of the part between the margins.
 struct BandwidthTimes {
   std::uint64_t messages = 0;
   std::uint64_t began = 0;
   std::uint64_t ended = 0;
-  // For the peak: when each message was posted, and when the message with this number and all before it had
-  // completed; 0 for messages without a completion of their own. Empty without a peak.
+  // Both lists are only for tests that calculate the peak bandwidth (Parameters::has_peak), else empty. Their
+  // entries count the messages of all queue pairs together. posted[i] is the time when message i was posted.
+  // It is 0 for all but the first message of a list (-l). completed[i] is the time when the number of
+  // completed messages became i + 1. It is 0 if no completion brought the number to exactly i + 1.
   std::vector<std::uint64_t> posted;
   std::vector<std::uint64_t> completed;
 };
 
-// Sends or receives messages of one size, as many at a time as the queues hold; or both. With
-// --run_infinitely, calls `show` after each duration and never returns. Throws verbena::exception if a
-// request fails.
+// Sends messages of one size, receives them, or does both, as the test says. Keeps as many under way as the
+// queues hold. With --run_infinitely, calls `show` after each duration and never returns. A polling test with
+// a number of messages returns early if nothing completes for Patience::kLimit, and says so on stderr. Throws
+// verbena::exception if a request fails, and std::runtime_error if --verify finds a wrong byte.
 BandwidthTimes measure_bandwidth(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size,
                                  const std::function<void(const BandwidthTimes&)>& show = {});
 
-// Sends a queue full of messages, so that memory and caches are warm (--perform_warm_up).
+// Sends as many messages from each queue pair as its send queue holds, and waits for their completions. So
+// memory and caches are warm (--perform_warm_up). Throws verbena::exception if a request fails.
 void warm_up(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size);
 
 }  // namespace verbena::perf

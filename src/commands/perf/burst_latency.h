@@ -10,9 +10,9 @@
 namespace verbena::perf {
 
 // Measures latency under load (raw_ethernet_burst_lat): the client sends bursts of frames, and the server
-// answers each frame, or each n-th one (--reply_every). The times are those from such a frame to its answer.
-// The server has none. Throws std::runtime_error if frames were lost, and verbena::exception if a request
-// fails.
+// answers each frame, or each n-th one (--reply_every). At the client, returns when each answered frame was
+// posted and when its answer came. At the server, returns no times. Throws std::runtime_error if no frame
+// comes for Patience::kLimit, and verbena::exception if a request fails.
 LatencyTimes measure_burst_latency(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size);
 
 }  // namespace verbena::perf

@@ -9,8 +9,9 @@
 // A chart with lines, independent of where it is drawn.
 namespace verbena::perf {
 
-// The scale of an axis. kLinear begins at zero. kBytes and kPowers double from one step to the next. kNines
-// is for parts of all messages: 0.9, 0.99 and 0.999 are equally far apart.
+// The scale of an axis. kLinear begins at zero. kLog has ticks at 1, 2 and 5 times powers of ten. The ticks
+// of kBytes and kPowers are powers of two. kNines is for parts of all messages, from 0 to 1: 0.9, 0.99 and
+// 0.999 are equally far apart.
 enum class Scale : std::uint8_t { kLinear, kLog, kBytes, kPowers, kNines };
 
 struct Axis {
@@ -32,23 +33,25 @@ struct Chart {
   std::vector<Series> series;
 };
 inline constexpr std::size_t kMaxSeries = 8;    // as many as readers and palettes can tell apart
-inline constexpr double kMaxFigure = 1e18;      // larger ones are of no test
-inline constexpr std::size_t kMaxMarkers = 32;  // of a series; more of them would hide its line
+inline constexpr double kMaxFigure = 1e18;      // no test has larger figures
+inline constexpr std::size_t kMaxMarkers = 32;  // a series with more points has none, so that its line shows
 
 // Places values on an axis.
 class Ruler {
  public:
-  // Takes the nearest values that the scale can place. REQUIRES: least <= most
+  // Makes a ruler for the values from `least` to `most`. kLinear and kNines begin at 0. A limit that the
+  // scale cannot place is replaced by the nearest value that it can place. REQUIRES: least <= most
   Ruler(Scale scale, double least, double most);
 
-  // Returns a place from 0 to 1 for the values between least and most.
+  // Returns the position of a value on the axis: 0 is the beginning of the axis, 1 is its end. Values beyond
+  // the ends get 0 or 1.
   double place(double value) const;
 
   struct Tick {
     double place;
     std::string label;
   };
-  // Returns at most `count` labelled places.
+  // Returns at most `count` labelled positions on the axis.
   std::vector<Tick> ticks(std::size_t count) const;
 
  private:
@@ -59,15 +62,16 @@ class Ruler {
   double step_ = 1;    // of kLinear
 };
 
-// Whether a scale has room for a value: none for less than a million millionth or more than a million million
-// millions, so that all axes are short. Zero has no logarithm. A part of all messages is less than one.
+// Returns whether a scale can show a value. The limits are 1e-12 and kMaxFigure, so that all axes are short.
+// kLinear also shows 0. kNines shows values from 0 to 1 - 1e-12.
 bool can_place(Scale scale, double value);
 
-// Returns a chart without the points that its scales cannot place: a test whose messages were all lost has
-// latencies of zero or infinity, and a peer may say anything.
+// Returns the chart without the points that its scales cannot place. A test whose messages were all lost has
+// latencies of zero or infinity, and a peer may send any figures.
 Chart without_unplaceable(Chart chart);
 
-// Returns the rulers of a chart that has only points which its scales can place, or none.
+// Returns the rulers of both axes. A chart without points has rulers, too. REQUIRES: the scales can place all
+// points (see without_unplaceable())
 struct Rulers {
   Ruler x;
   Ruler y;

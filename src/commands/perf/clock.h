@@ -6,8 +6,8 @@
 
 namespace verbena::perf {
 
-// Ticks of the processor's constant clock. Reading it takes a third of the time of clock_gettime(2), which
-// counts where a message takes half a microsecond.
+// Returns the time in ticks of the processor's constant clock, from an arbitrary beginning. Reading this
+// clock takes a third of the time of clock_gettime(2). This matters where a message takes half a microsecond.
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -20,10 +20,12 @@ inline std::uint64_t ticks() {
 #endif
 }
 
-// Measures the length of a tick from its construction on: the later it is asked, the more precise it is.
+// Measures the length of a tick (see ticks()), from the construction of the object to the question. The
+// result is more precise the later the question comes.
 class Clock {
  public:
-  // Waits until at least ten milliseconds have passed since construction.
+  // Returns the number of ticks per microsecond. Waits, without sleeping, until at least ten milliseconds
+  // have passed since construction.
   double ticks_per_microsecond() const {
     constexpr std::chrono::milliseconds kLeast(10);
     auto now = std::chrono::steady_clock::now();

@@ -14,14 +14,14 @@ namespace verbena::perf {
 // Connects the queue pairs of a test by librdmacm (-R): one connection after the other.
 class CmPairs {
  public:
-  // The server listens from now on.
+  // Begins to listen if this end is the server. REQUIRES: `parameters` outlives this object
   explicit CmPairs(const Parameters& parameters);
 
-  // Resolves the server's address, or waits for the first client. Returns the identifier, whose device the
-  // queue pairs must use.
+  // Begins the first connection: the client resolves the server's address, the server waits for the first
+  // client. Returns the identifier of this connection. Its device is the one that the queue pairs must use.
   const CmIdentifier& first();
 
-  // Connects all queue pairs, and adds them to the endpoint.
+  // Connects all queue pairs, and adds them to the endpoint. `reads`: as for connection_parameters().
   void connect(Endpoint& endpoint, std::uint32_t reads);
 
  private:
@@ -31,13 +31,14 @@ class CmPairs {
   void tell_number(Endpoint& endpoint) const;
   void learn_number(Endpoint& endpoint, const CmIdentifier& client, verbena::qp made,
                     const rdma_conn_param& wanted) const;
-  // Whether both ends send, so that the server must learn the client's queue pair, too.
+  // Returns whether both ends send datagrams. Then the server must learn the number of the client's queue
+  // pair, too.
   bool needs_both_numbers() const;
 
   const Parameters& parameters_;
   const rdma_port_space space_;
   CmIdentifier listener_;
-  CmIdentifier next_;  // of the next connection; empty if none is there yet
+  CmIdentifier next_;  // of the next connection; null until first() begins it, and once it is used
 };
 
 }  // namespace verbena::perf

@@ -6,15 +6,17 @@
 
 namespace verbena::perf {
 
-// A mean and half the width of its confidence interval of 95 %, from the averages of equal parts of a test.
-// Neighbouring parts are alike, so the interval is a little too narrow.
+// A mean with its confidence interval of 95 %, which reaches from mean - margin to mean + margin. estimate()
+// calculates it from the averages of equal parts of a test. Neighbouring parts are alike, so the interval is
+// a little too narrow. REQUIRES: there are two parts or more
 struct Estimate {
   double mean = 0;
   double margin = 0;
 };
 Estimate estimate(const std::vector<double>& parts);
 
-// How much the second mean differs from the first, as a part of the first, with the interval of 95 % (Welch).
+// Returns the difference of the second mean from the first, divided by the first, with the interval of 95 %
+// (Welch). Each argument has the averages of the parts of one test.
 Estimate relative_difference(const std::vector<double>& first, const std::vector<double>& second);
 
 // `verbena perf --compare A.json B.json`: prints the difference of each result that both files have. Returns

@@ -9,8 +9,8 @@ namespace verbena::perf {
 
 inline constexpr std::size_t kBatch = 16;  // completions per poll of a bandwidth test, as in perftest
 
-// Calls `take` with each completion that a poll finds, and returns their number. Throws verbena::exception if
-// a request has failed.
+// Polls a completion queue once, for up to N completions. Calls `take` with each of them, and returns their
+// number. Throws verbena::exception if a request has failed or the queue is broken.
 template <std::size_t N, class Take>
 std::size_t take_completions(const verbena::cq& queue, const Take& take) {
   const auto found = queue.poll<N>();

@@ -8,7 +8,7 @@
 
 namespace verbena::perf {
 
-// The percentiles that are shown, with their names.
+// The percentiles that are shown. `part`: the part of all messages, from 0 to 1.
 struct Percentile {
   const char* name;
   double part;
@@ -18,7 +18,8 @@ inline constexpr std::array kPercentiles{
     Percentile{"p99.9", 0.999}, Percentile{"p99.99", 0.9999}, Percentile{"p99.999", 0.99999},
 };
 
-// Returns the latency that this part of all messages does not exceed.
+// Returns the latency that `part` of all messages do not exceed: 0.5 for the median. The unit is that of
+// LatencyFigures.
 double percentile(const LatencyFigures& figures, double part);
 
 // Print what --details asks for, below the row of a test.

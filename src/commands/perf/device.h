@@ -15,27 +15,28 @@ struct Device {
   // Opens the device that the parameters name, or the first one. Throws std::exception if there is none, or
   // if its port is not active.
   explicit Device(const Parameters& parameters);
-  // Takes the device that librdmacm has chosen.
+  // Takes the device that librdmacm has chosen. Throws std::exception if its port is not active.
   Device(verbena::context chosen, const Parameters& parameters);
 
-  // The path MTU that this end can have: that of the port, or the smaller one that is asked for.
+  // Returns the path MTU that this end can have: that of the port, or the smaller one that -m asks for.
+  // Throws std::runtime_error if IBTA has no such MTU.
   ibv_mtu mtu(const Parameters& parameters) const;
 
   verbena::context context;
   ibv_port_attr port{};
   ibv_gid_entry gid{};
-  std::uint32_t inline_size = 0;
-  std::uint32_t reads = 1;  // READs and atomics under way
+  std::uint32_t inline_size = 0;  // bytes; longer messages are not sent inline
+  std::uint32_t reads = 1;        // READs and atomics that may be under way
 
  private:
   void look_at(const Parameters& parameters);
 };
 
-// The bytes of an MTU.
+// Returns the bytes of an MTU.
 constexpr std::uint32_t bytes_of(ibv_mtu mtu) {
   return 128U << mtu;
 }
-// As perftest prints it.
+// Return the names of the link layer and of the transport, as perftest prints them.
 const char* name_of_link(const ibv_port_attr& port);
 const char* name_of_transport(const verbena::context& device);
 

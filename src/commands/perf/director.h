@@ -11,26 +11,30 @@
 
 namespace verbena::perf {
 
-// The end that gives orders: runs one test after another with a server that follows (follow_orders()).
+// The client of a sweep or a suite. It orders one test after another from a server that runs follow_orders().
+// An order names a test and its settings (commands/perf/orders.h).
 class Director {
  public:
-  // `option` begins the error message if the peer takes no orders. Throws std::runtime_error.
+  // Exchanges versions with the server, and reads its description. `option`, such as "--sweep", begins the
+  // error message if the server takes no orders. Throws std::runtime_error.
   Director(std::unique_ptr<Channel> channel, const char* option);
 
-  // The server's description of itself (describe_end()).
+  // Returns the server's description of itself (describe_end()).
   const nlohmann::json& peer() const { return peer_; }
-  // The MTU of the server's port, 256 to 4096 bytes. Throws std::exception if the server names another one.
+  // Returns the MTU of the server's port, 256 to 4096 bytes. Throws std::exception if the server names
+  // another number.
   std::uint32_t peer_mtu() const;
 
-  // Runs a test at both ends. Both reports have the form of --json, the peer's only its first row. Throws
-  // std::exception if it cannot be done.
+  // Runs a test at both ends. `own` is the outcome at this end. `peer` is the report of the server: an object
+  // whose array `results` has the first row of the server's results, or none. The row has the form of --json.
+  // Throws std::exception if the test cannot be done.
   struct Both {
     Outcome own;
     nlohmann::json peer;
   };
   Both run(const Parameters& parameters);
 
-  // Lets the server go.
+  // Tells the server that no further order comes.
   void end();
 
  private:

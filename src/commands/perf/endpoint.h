@@ -15,22 +15,26 @@
 
 namespace verbena::perf {
 
-// How the buffers of queue pairs lie in memory. Both ends agree on it, since each reads and writes the
-// other's. A message of at most half a cycle begins at the next cache line after the one before, until the
-// end of the cycle; a larger one always begins at the start of its buffer.
+// How messages lie in the buffer of a queue pair. Both ends use the same layout, because each reads and
+// writes the buffers of the other end. Each message begins at a cache line. Messages of at most half a cycle
+// lie one behind the other. At the end of the cycle, the next message lies at the start of the buffer again.
+// Larger messages always lie at the start of the buffer. `cycle` and `cache_line` are in bytes.
 struct Layout {
   std::uint32_t cycle;
   std::uint32_t cache_line;
 
+  // Returns the bytes from the start of a message to the start of the next.
   std::uint64_t step(std::uint64_t size) const { return (size + cache_line - 1) / cache_line * cache_line; }
-  // The size of a queue pair's buffer for one direction.
+  // Returns the bytes of a queue pair's buffer for one direction. `largest`: the bytes of the largest
+  // message.
   std::uint64_t buffer(std::uint64_t largest) const { return step(largest < cycle ? cycle : largest); }
+  // Returns whether messages of this size lie one behind the other.
   bool cycles(std::uint64_t size) const { return size <= cycle / 2; }
-  // The number of messages after which the cycle begins again.
+  // Returns the number of messages after which the cycle begins again.
   std::uint64_t length(std::uint64_t size) const { return cycles(size) ? cycle / step(size) : 1; }
 };
 
-inline constexpr std::size_t kRouteHeader = 40;  // bytes before each datagram
+inline constexpr std::size_t kRouteHeader = 40;  // bytes before each received datagram (IBTA: GRH)
 
 // The buffers, queues and queue pairs of one end of a test.
 class Endpoint {
@@ -40,18 +44,22 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // Adds a queue pair, which connect() connects.
+  // Makes a queue pair, which connect() connects later.
   void make_pair();
-  // Adds a queue pair that librdmacm has made with queue_options() and connects.
+  // Adds a queue pair that was made with queue_options() and that librdmacm connects. For UD, the other
+  // arguments say where its datagrams go. Else they are nullopt, 0 and 0.
   void add_pair(verbena::qp made, std::optional<verbena::address_handle> peer, std::uint32_t peer_qp_num,
                 std::uint32_t peer_qkey);
   verbena::qp_options queue_options() const;
   const verbena::pd& domain() const { return domain_; }
 
+  // Returns what the peer must know about a queue pair and its memory.
   Keys keys(std::size_t index) const;
-  // Returns the index of the queue pair of the peer to which one of ours is connected.
+  // Returns the index of the peer's queue pair to which our queue pair with this index is connected.
   std::size_t peer_of(std::size_t index) const;
-  // Connects a queue pair, or for UD stores the address of its peer, and joins the multicast group.
+  // Connects a queue pair to the peer's queue pair with these keys. For UD, stores the address of the peer
+  // instead, and joins the multicast group if the test has one. With -R, only stores the keys, because
+  // librdmacm has connected the queue pair.
   void connect(std::size_t index, const Keys& peer, ibv_mtu mtu);
 
   // Posts receives for messages of this size to all queue pairs.
@@ -59,13 +67,14 @@ class Endpoint {
   // Posts another receive, or a list of them (--recv_post_list), to a queue pair.
   void post_receives_of(std::size_t index);
 
-  // Checks the message that has completed the next receive of a queue pair (--verify).
+  // Checks the message that has completed the next receive of a queue pair (--verify). Throws
+  // std::runtime_error if a byte is wrong.
   void verify_receive(std::size_t index);
 
   // The peer of a queue pair, to which it sends.
   struct Peer {
     Keys keys;
-    std::optional<verbena::address_handle> address;  // for UD, as the next two
+    std::optional<verbena::address_handle> address;  // nullopt except for UD; qp_num and qkey are for UD, too
     std::uint32_t qp_num = 0;
     std::uint32_t qkey = 0;
   };
@@ -80,24 +89,26 @@ class Endpoint {
   // Whether messages of this size are sent inline.
   bool inlines(std::uint64_t size) const { return size <= inline_size_; }
 
-  // The buffer from which a queue pair sends, and the one into which its peer's messages come. Queue pairs of
-  // XRC that receive have the buffers of those that send.
+  // Return the buffer from which a queue pair sends, and the buffer into which messages of its peer come.
+  // With XRC, queue pair queue_pairs + i, which only receives, has the receive buffer of queue pair i.
   verbena::slice send_buffer(std::size_t index) const;
   verbena::slice receive_buffer(std::size_t index) const;
 
  private:
   void fill_buffers();
   verbena::slice next_receive(std::size_t index);
-  // Messages of a latency test come one at a time, so all are received in one place, as perftest does. Then
-  // the list of receives never changes. Making it for each message would add about 0.02 us to the latency.
+  // Returns whether all messages are received in one place. Latency tests do so, as in perftest, because
+  // their messages come one at a time. Then the list of receives never changes. Making the list for each
+  // message would add about 0.02 us to the latency.
   bool has_one_receive_place() const { return parameters_.test.measure == Measure::kLatency; }
-  // The place of the message with a number of a queue pair within its buffer.
+  // Returns the offset in bytes at which a queue pair's message with this number lies in the receive buffer.
+  // Numbers begin at 0.
   std::uint64_t place(std::uint64_t number) const {
     if (has_one_receive_place()) return 0;
     return number % layout_.length(receive_size_) * layout_.step(receive_size_);
   }
   verbena::region allocate(std::uint64_t size) const;
-  // The memory of a queue pair, and the place of its buffers there.
+  // Returns the region that has the buffers of a queue pair.
   const verbena::region& memory(std::size_t index) const;
 
   const Device& device_;

@@ -7,8 +7,8 @@
 
 namespace verbena::perf {
 
-// Throws std::system_error, whose text is `what` and the reason: "cannot accept a client: Too many open
-// files".
+// Throws std::system_error for the errno `reason`. Its text is `what` and the reason, such as "cannot accept
+// a client: Too many open files".
 [[noreturn]] inline void fail(const std::string& what, int reason = errno) {
   throw std::system_error(reason, std::generic_category(), what);
 }

@@ -8,15 +8,17 @@
 
 namespace verbena::perf {
 
-// Ends the process if the peer of a connection has gone, while this exists. A loop that polls memory or
-// completion queues would never end. The process has a second to notice it elsewhere, and to say more.
+// Ends the process if the peer of a connection goes away while this object exists. Without the watch, a loop
+// that polls memory or completion queues would never end. The process has a second to notice the loss
+// elsewhere and to report more. Then it ends with status 1.
 //
-// Ends the process also if this exists for longer than a limit, whatever the peer does meanwhile.
+// Also ends the process if this object exists for longer than a limit, whatever the peer does meanwhile.
 class HangupWatch {
  public:
   static constexpr std::chrono::milliseconds kNoLimit{-1};
 
-  // `descriptor` must stay open. Does nothing for -1.
+  // `descriptor`: that of the connection, or -1 for no watch. REQUIRES: `descriptor` stays open while this
+  // object exists
   explicit HangupWatch(int descriptor, std::chrono::milliseconds limit = kNoLimit);
   ~HangupWatch();
 
@@ -24,7 +26,7 @@ class HangupWatch {
   void watch(int descriptor, std::chrono::milliseconds limit) const;
 
   UniqueFd stop_;
-  std::jthread thread_;  // the last member: it uses the other
+  std::jthread thread_;  // the last member: the thread uses stop_
 };
 
 }  // namespace verbena::perf

@@ -10,8 +10,9 @@
 
 namespace verbena::perf {
 
-// A log-linear histogram of times, as HdrHistogram: each power of two has 32 buckets of equal width, so that
-// a bucket is at most 3 % wide. It has room for every number of 64 bits, and adding takes a few instructions.
+// A log-linear histogram of times, as HdrHistogram. Each power of two has 32 buckets of equal width, so that
+// a bucket is at most 3 % wide. The histogram takes every number of 64 bits, and adding takes a few
+// instructions.
 class Histogram {
  public:
   void add(std::uint64_t value) {
@@ -22,7 +23,8 @@ class Histogram {
   std::uint64_t count() const { return count_; }
   std::uint64_t largest() const { return largest_; }
 
-  // Returns the value that this part of all values does not exceed, such as 0.99; at most 3 % too large.
+  // Returns the value that `part` of all values, such as 0.99, do not exceed. The result may be up to 3 % too
+  // large. Returns 0 if there are no values.
   std::uint64_t percentile(double part) const {
     const auto wanted = static_cast<std::uint64_t>(std::ceil(static_cast<double>(count_) * part));
     std::uint64_t seen = 0;

@@ -11,14 +11,16 @@
 
 namespace verbena::perf {
 
-// Returns a row of a peer's report with the fields that JsonReport gives a row. Throws std::runtime_error if
-// one cannot be of a test: figures are null, or from 0 to 1e18.
+// Copies those fields of a row of a peer's report that JsonReport gives a row. Throws std::exception if a
+// field has an impossible value. Figures must be null or from 0 to 1e18.
 nlohmann::json checked_row(const nlohmann::json& row);
 
-// Prints the report of --json, in ASCII: texts of a peer may have control characters of a terminal.
+// Prints the report of --json. Writes other characters than ASCII as escape sequences: texts of a peer may
+// have control characters of a terminal.
 void print_json(const nlohmann::ordered_json& report);
 
-// Collects the report of a test in the form of --json: one object.
+// Collects the report of a test in the form of --json: one object. begin() writes the settings, add() adds a
+// row of results, and whole() returns the object.
 class JsonReport {
  public:
   explicit JsonReport(const Parameters& parameters) : parameters_(parameters) {}

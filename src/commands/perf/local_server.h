@@ -12,23 +12,24 @@
 
 namespace verbena::perf {
 
-// Serves a client in a new process, which the kernel ends when this one ends. Returns its number. Throws
-// std::runtime_error if it cannot be started. `clients_end`: the other end of the
-// connection if this process has it, or -1. REQUIRES: this process has used no device, and has one thread
+// Serves a client in a child process, which the kernel kills when this process ends. Returns the process ID
+// of the child. Throws std::runtime_error if the child cannot be started. `clients_end`: the client's end of
+// the connection if this process has it, or -1. The child closes its copy of it. REQUIRES: this process has
+// used no device, and has one thread
 pid_t serve_in_child(UniqueFd connection, const Parameters& own, int clients_end = -1);
 
-// A server as a child process of this one, at the other end of a socket pair. The kernel ends it if this
-// process ends in any way.
+// A server as a child process of this one, at the other end of a socket pair. The kernel kills the server if
+// this process ends in any way.
 class LocalServer {
  public:
-  // Starts it, as serve_in_child().
+  // Starts the server. Throws, and has requirements, as serve_in_child() does.
   explicit LocalServer(const Parameters& own);
-  // Ends it, if it has not ended already.
+  // Waits a second for the end of the server. Kills the server if it has not ended by then.
   ~LocalServer();
   LocalServer(const LocalServer&) = delete;
   LocalServer& operator=(const LocalServer&) = delete;
 
-  // The channel to it. Can be taken once.
+  // Returns the channel to the server. Returns null after the first call.
   std::unique_ptr<Channel> take_channel() { return std::move(channel_); }
 
  private:

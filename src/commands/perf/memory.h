@@ -9,7 +9,8 @@
 
 namespace verbena::perf {
 
-// Makes the memory of a test and registers it: pages of this process, huge pages, or a part of a file.
+// Makes the memory of a test and registers it: pages of this process, huge pages, or a part of a file, as the
+// parameters say. The region owns the memory. Throws std::exception.
 verbena::region register_buffer(const verbena::pd& domain, std::uint64_t size, verbena::access rights,
                                 const Parameters& parameters);
 

@@ -14,7 +14,9 @@
 // Rows of the tables of options, and what their functions share.
 namespace verbena::perf {
 
-// An option with its line of the help. `value`: what the help calls its value; nullptr if it takes none.
+// An option with its line of the help. `letter`: 0 if the option has only a name. `value`: the name of its
+// value in the help, or nullptr if it takes none. `take` stores the value in the parameters, and throws
+// std::invalid_argument if it is wrong.
 struct Row {
   char letter;
   const char* name;
@@ -27,7 +29,7 @@ struct Row {
   throw std::invalid_argument(verbena::format("{}: '{}' is not {}", option, value, expected));
 }
 
-// Reads a number, as strtol(3) reads it.
+// Reads a number from `least` to `most`, as strtol(3) reads it. Throws std::invalid_argument for other text.
 template <class T>
 T number(const char* option, const char* value, long long least, long long most) {
   const auto read = rdma_core::read_number(value, least, most);
@@ -35,7 +37,8 @@ T number(const char* option, const char* value, long long least, long long most)
   return static_cast<T>(*read);
 }
 
-// Each of a few words stands for a value.
+// A word that an option takes, and the value for which it stands. one_of() returns the value of the word that
+// is given. It throws std::invalid_argument if the word is none of `words`.
 template <class T>
 struct Word {
   const char* word;
@@ -51,6 +54,7 @@ T one_of(const char* option, const char* value, const Word<T> (&words)[N]) {
   refuse(option, value, "one of " + all);
 }
 
+// Throws std::invalid_argument unless `holds` is true. `which` names the tests that have the option.
 inline void only_for(bool holds, const char* option, const char* which) {
   if (!holds) throw std::invalid_argument(verbena::format("{}: only for {}", option, which));
 }
@@ -58,7 +62,7 @@ inline void only_for(bool holds, const char* option, const char* which) {
 // The options that only tests for raw Ethernet have.
 std::span<const Row> raw_rows();
 
-// The function of a row: runs the statements with the parameters `p` and the option's `value`.
+// Makes the function of a row. It runs the statements with the parameters `p` and the option's `value`.
 #define TAKE(...)                                                                             \
   []([[maybe_unused]] Parameters& p, [[maybe_unused]] const char* value) -> rdma_core::Next { \
     __VA_ARGS__;                                                                              \

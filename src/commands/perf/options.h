@@ -7,15 +7,16 @@
 
 #include "commands/perf/parameters.h"
 
-// The command line of a test. Letters and long names are perftest's; more are ours alone.
+// The command line of a test. Letters and long names are those of perftest. Some options are Verbena's own.
 namespace verbena::perf {
 
 // Why a command line gives no parameters.
 enum class NoTest : std::uint8_t { kHelp, kVersion, kWrong };
 
-// Parses the words after the test's name. Help, the version or a complaint has been printed if there are no
-// parameters. Throws std::invalid_argument if options contradict each other. `program`: the words before
-// them, as the help shows them.
+// Parses the words after the test's name. If the command line asks for help or the version, or is wrong,
+// `parameters` is empty and `reason` says why. Prints a complaint if it is wrong; the caller prints the help
+// and the version. Throws std::invalid_argument if an option has a wrong value or options contradict each
+// other. `program`: the command without its options, for complaints.
 struct Parsed {
   std::optional<Parameters> parameters;
   NoTest reason = NoTest::kWrong;

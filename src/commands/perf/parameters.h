@@ -49,7 +49,7 @@ struct Parameters {
   Test test;
   std::string server;  // empty: this end is the server
   std::uint16_t port = 18515;
-  std::uint32_t clients = 1;  // that the server serves at once
+  std::uint32_t clients = 1;  // clients that the server serves at once
   std::string source_address;
   bool exchanges_versions = true;
   bool uses_cm = false;  // the queue pairs are connected by librdmacm
@@ -63,7 +63,7 @@ struct Parameters {
 
   verbena::transport transport = verbena::rc;
   bool is_multicast = false;
-  ibv_gid group{};  // of a multicast test, in which this end receives
+  ibv_gid group{};  // the multicast group in which this end receives; zero without one
   bool has_group = false;
   bool uses_srq = false;
   bool compares = false;  // atomics: compare and swap instead of fetch and add
@@ -71,7 +71,7 @@ struct Parameters {
   bool has_size = false;
   std::uint64_t iterations;
   std::chrono::milliseconds duration{0};  // 0: `iterations` messages
-  std::chrono::milliseconds margin{-1};   // at both ends of `duration`, does not count; -1: a quarter
+  std::chrono::milliseconds margin{-1};   // at each end of `duration`, does not count; -1: a quarter
   Extent extent = Extent::kOneSize;
   bool is_bidirectional = false;
   bool is_reversed = false;
@@ -127,7 +127,7 @@ struct Parameters {
   std::string plot_file;  // empty: standard output
 
   bool is_client() const { return raw ? raw->is_client.value_or(false) : !server.empty(); }
-  // Whether this end begins: it sends the first message, or all of them.
+  // Whether this end begins: it sends the first message, or all messages if only one end sends.
   bool initiates() const { return is_client() != is_reversed; }
   bool is(Verb verb) const { return test.verb == verb; }
   bool is_latency() const { return test.measure != Measure::kBandwidth; }
@@ -141,22 +141,26 @@ struct Parameters {
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
   bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }
-  // The number of receives that a queue pair has at first: whole lists.
+  // Returns the number of receives that a queue pair has at first. With a shared receive queue, this is the
+  // queue pair's part of its depth. The number is rounded down to whole lists (--recv_post_list).
   std::uint32_t receives_of_pair() const {
     const std::uint32_t most = uses_srq ? receive_depth / queue_pairs : receive_depth;
     return most / receive_list_length * receive_list_length;
   }
-  // Whether percentiles and the like are needed in a test of fixed duration, which costs a clock per message.
+  // Whether the test needs percentiles and a histogram. With a fixed duration, they cost a reading of the
+  // clock for each message.
   bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }
   bool joins_group() const { return is_multicast && receives(); }
   bool is_xrc() const { return transport == verbena::transport::xrc_send; }
-  // The number of queue pairs that an end makes. One of XRC only sends or only receives.
+  // Returns the number of queue pairs that this end makes. A queue pair of XRC only sends or only receives,
+  // so an end that does both makes twice as many.
   std::uint32_t pairs_made() const {
     return is_xrc() && (is_bidirectional || is_latency()) ? 2 * queue_pairs : queue_pairs;
   }
-  // The bytes of a message that the adapter adds to those that are posted.
+  // Returns the bytes that the adapter adds to each posted message: the frame check sequence of raw Ethernet,
+  // else 0.
   std::uint32_t added_bytes() const { return raw ? kFrameCheckBytes : 0; }
 
   // Derives the settings that depend on others. Throws std::invalid_argument if they contradict each other.

@@ -11,8 +11,8 @@ class Patience {
  public:
   static constexpr std::chrono::seconds kLimit{60};
 
-  // Returns whether `progress` has been the same for too long. Loops ask whenever they have nothing to do:
-  // the clock is read only now and then.
+  // Returns whether `progress` has been the same for kLimit. Loops call this function whenever they have
+  // nothing to do. Only one of 2^20 calls reads the clock; the others return false.
   bool is_over(std::uint64_t progress) {
     constexpr std::uint32_t kBetweenLooks = 1 << 20;
     if (++asked_ % kBetweenLooks != 0) return false;

@@ -18,17 +18,18 @@ namespace verbena::perf {
 std::string title(const Parameters& parameters, char separator);
 const char* on_off(bool is_on);
 
-// Writes the file of --out_json, for scripts that read perftest's. Its names are those of perftest 24 and
-// later; earlier versions write names without quotation marks, which is not JSON. With several sizes the file
-// has the last one, as perftest's has. Methods throw std::runtime_error if the file cannot be written.
+// Writes the file of --out_json, for scripts that read perftest's file. The names in it are those of perftest
+// 24 and later. Earlier versions write names without quotation marks, which is not JSON. With several sizes,
+// the file has only the last size, as perftest's file does. Methods throw std::runtime_error if the file
+// cannot be written.
 class PerftestFile {
  public:
   explicit PerftestFile(const Parameters& parameters) : parameters_(parameters) {}
 
   // Creates the file. `mtu`: in bytes.
   void begin(const Device& device, std::uint32_t mtu, std::uint32_t inline_size);
-  // Each replaces the figures in the file. `busy`: part of the processors' time in percent, if it was asked
-  // for. REQUIRES: begin() has been called.
+  // Both replace the figures in the file. `busy`: the part of the processors' time that was busy, in percent;
+  // nullopt without --cpu_util. REQUIRES: begin() has been called.
   void write(const LatencyFigures& figures, std::optional<double> busy) const;
   void write(const BandwidthFigures& figures, std::optional<double> busy) const;
 

@@ -13,22 +13,22 @@
 
 namespace verbena::perf {
 
-// The phases of a test of fixed duration: a margin, the part that counts, and another margin. A thread of its
-// own goes from one to the next, so that the measuring loop reads no clock. Without start() all messages
-// count, and the test is never over.
+// The phases of a test of fixed duration: a margin, the part that counts, and another margin. A thread of
+// this object goes from one phase to the next, so that the measuring loop reads no clock. Without start(), or
+// if the duration is 0, all messages count and the test is never over.
 class Phases {
  public:
   Phases(std::chrono::milliseconds duration, std::chrono::milliseconds margin)
       : counted_(duration - 2 * margin), margin_(margin), is_timed_(duration.count() != 0) {}
 
-  // Begins the first margin, if the duration is fixed. Does nothing when it is called again.
+  // Begins the first margin, unless the duration is 0. Further calls do nothing.
   void start() {
     if (!is_timed_ || thread_.joinable()) return;
     phase_.store(Phase::kBefore, std::memory_order_relaxed);
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
 
-  // Begins again after the end. REQUIRES: is_over()
+  // Begins the first margin again. REQUIRES: is_over()
   void restart() {
     thread_ = {};
     start();
@@ -36,7 +36,7 @@ class Phases {
 
   bool counts() const { return phase_.load(std::memory_order_relaxed) == Phase::kCounting; }
   bool is_over() const { return phase_.load(std::memory_order_relaxed) == Phase::kOver; }
-  // When the counting part began and ended. REQUIRES: is_over()
+  // When the part that counts began and ended, in ticks. REQUIRES: is_over()
   std::uint64_t began() const { return began_; }
   std::uint64_t ended() const { return ended_; }
 

@@ -11,15 +11,18 @@
 
 namespace verbena::perf {
 
-// Returns a figure of a row. A test without messages has figures that are no numbers, which become null on
-// their way from a peer; zero is returned for null.
+// Returns a figure of a row of a report, or 0 if it is null. A test without messages has figures that are not
+// numbers. JSON has no form for them, so a peer sends null.
 double figure_of(const nlohmann::ordered_json& row, const char* field);
 
-// Returns the latencies of a row of a report that each part of the messages does not exceed.
+// Returns the distribution of the latencies of a row, from its histogram. x is a part of all messages, from 0
+// to 1. y is the latency that this part of the messages does not exceed.
 Series distribution_of(const nlohmann::ordered_json& row, std::string name);
 
-// Returns the charts of a report of --json: percentiles for latency, bandwidth and message rate over the
-// value that varies. Empty if nothing varies in a bandwidth test, or if the report has no figures.
+// Returns the charts of a report of --json. A latency test has a chart of percentiles: over the size, or all
+// of them if the size does not vary. A bandwidth test has two charts over the setting that varies: bandwidth
+// and message rate. The result is empty if nothing varies in a bandwidth test, or if the report has no
+// figures.
 std::vector<Chart> charts_of(const nlohmann::ordered_json& report);
 
 // Shows the charts as --plot asks for it: on standard output, or in a file. Throws std::runtime_error if

@@ -8,7 +8,8 @@
 
 namespace verbena::perf {
 
-// Limits the rate of messages (--rate_limit): lets bursts go at a fixed interval.
+// Limits the rate of messages (--rate_limit): lets one burst go in each interval of a fixed length. Without a
+// limit, lets all messages go.
 class RateLimit {
  public:
   RateLimit(const Parameters& parameters, std::uint64_t size) : burst_(parameters.burst) {
@@ -17,7 +18,8 @@ class RateLimit {
                                            messages_per_second(parameters, size));
   }
 
-  // Returns whether the next message may go now.
+  // Returns whether the next message may go now. REQUIRES: count() has been called for all messages that have
+  // gone
   bool may_send() {
     if (interval_ == 0 || sent_ < burst_) return true;
     const std::uint64_t now = ticks();
@@ -43,7 +45,7 @@ class RateLimit {
   const std::uint32_t burst_;
   std::uint64_t interval_ = 0;  // ticks between bursts; 0: no limit
   std::uint64_t next_ = 0;
-  std::uint32_t sent_ = ~0U / 2;  // of the burst under way
+  std::uint32_t sent_ = ~0U / 2;  // messages of the burst under way; at first enough to begin a burst
 };
 
 }  // namespace verbena::perf

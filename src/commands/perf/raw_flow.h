@@ -15,16 +15,20 @@ namespace verbena::perf {
 struct DestroyFlow {
   void operator()(ibv_flow* last) const { ibv_destroy_flow(last); }
 };
-// A flow rule of a queue pair, while it lives.
+// A flow rule of a queue pair. The rule ends when this object is destroyed.
 using Flow = std::unique_ptr<ibv_flow, DestroyFlow>;
 
 // Describes the frames that a queue pair receives (ibv_create_flow(3)).
 class FlowRule {
  public:
-  // Matches frames with these fields: destination, EtherType if it is given, and the headers behind them.
-  // The source and the VLAN tag may be any.
+  // Matches frames with these fields. Always compares the destination MAC address. With `ether_type`, also
+  // compares the EtherType and nothing else. Without it, compares the IP header, if `fields` has one: both
+  // addresses, and traffic class and flow label if they are given. Then also compares both ports of UDP or
+  // TCP, if `fields` has them. The source MAC address and the VLAN tag may be any. `port`: that of the
+  // device.
   FlowRule(const FrameFields& fields, std::uint8_t port);
-  // Matches what the type says: IBV_FLOW_ATTR_ALL_DEFAULT or IBV_FLOW_ATTR_SNIFFER.
+  // Matches frames without regard to their fields: those that no other rule takes
+  // (IBV_FLOW_ATTR_ALL_DEFAULT), or copies of all frames (IBV_FLOW_ATTR_SNIFFER).
   FlowRule(ibv_flow_attr_type type, std::uint8_t port);
 
   // Adds the rule to a queue pair. Throws std::system_error.

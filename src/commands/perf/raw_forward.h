@@ -7,10 +7,11 @@
 
 namespace verbena::perf {
 
-// Sends each frame that comes back to its source, from the memory into which it came (--mac_fwd). Returns the
-// times of the frames that were sent. Throws std::runtime_error if too few come, and verbena::exception if a
-// request fails. REQUIRES: the buffer has a place for each receive, and the send queue is as long as the
-// receive queue
+// Sends each frame that has arrived back to its source (--mac_fwd). Exchanges the MAC addresses of the frame,
+// and sends it from the memory into which it came. Returns the times of the frames that were sent. Throws
+// std::runtime_error if no frame comes for Patience::kLimit and the test has no fixed duration. Throws
+// verbena::exception if a request fails. REQUIRES: the buffer has a place for each receive, and the send
+// queue is as long as the receive queue
 BandwidthTimes forward_frames(Endpoint& endpoint, const Parameters& parameters);
 
 }  // namespace verbena::perf

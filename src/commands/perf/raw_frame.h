@@ -14,7 +14,7 @@ namespace verbena::perf {
 
 using MacAddress = std::array<std::uint8_t, 6>;
 
-// An address of IPv4 or IPv6. An IPv4 address is the first four bytes.
+// An address of IPv4 or IPv6. An IPv4 address is in the first four bytes.
 struct IpAddress {
   std::array<std::uint8_t, 16> bytes{};
   bool is_ipv6 = false;
@@ -22,7 +22,7 @@ struct IpAddress {
   friend bool operator==(const IpAddress&, const IpAddress&) = default;
 };
 
-// The text forms of addresses. The functions that read return nullopt for other words.
+// Read and write addresses as text. read_mac() and read_ip() return nullopt for other text.
 std::optional<MacAddress> read_mac(const std::string& word);
 std::optional<IpAddress> read_ip(const std::string& word, bool is_ipv6);
 std::string text_of(const MacAddress& address);
@@ -48,21 +48,24 @@ struct PortFields {
 struct FrameFields {
   MacAddress source{};
   MacAddress destination{};
-  std::optional<std::uint8_t> vlan_priority{};  // the frame has a VLAN tag with this priority
-  // nullopt: that of the IP header. A frame without one has its payload's length there (IEEE 802.3, 3.2.6).
+  std::optional<std::uint8_t> vlan_priority{};  // of the VLAN tag; nullopt: the frame has no VLAN tag
+  // The EtherType to write; nullopt: that of the IP header. Without an IP header, the field has the length of
+  // the payload instead (IEEE 802.3, 3.2.6).
   std::optional<std::uint16_t> ether_type{};
   std::optional<IpFields> ip{};
   std::optional<PortFields> ports{};  // REQUIRES: ip
 };
 
-// Returns the fields of the frames that answer these.
+// Returns the fields of a frame that answers a frame with `fields`. Sources and destinations are exchanged;
+// all else is the same.
 FrameFields reversed(const FrameFields& fields);
 
-// The number of bytes of all headers.
+// Returns the number of bytes of all headers of a frame.
 std::size_t header_bytes(const FrameFields& fields);
 
-// Writes the headers into a frame, with checksums of all that follows them. The frame ends before its frame
-// check sequence, which the adapter adds. REQUIRES: the frame has room for the headers
+// Writes the headers into a frame, which ends before its frame check sequence (the adapter adds it). The TCP
+// or UDP checksum covers the payload. Computes the checksums before `ether_type`, if it is given, replaces
+// the type of the IP header. REQUIRES: the frame has room for the headers, and its payload is already there
 void write_headers(Bytes frame, const FrameFields& fields);
 
 }  // namespace verbena::perf

@@ -15,19 +15,20 @@ struct Parameters;
 // counts them as a part of a frame's size.
 inline constexpr std::uint32_t kFrameCheckBytes = 4;
 
-// The settings that only tests for raw Ethernet have. Nothing is exchanged between the ends: each is told its
-// own side, and the addresses of both.
+// The settings that only tests for raw Ethernet have. The ends exchange nothing. The command line of each end
+// says whether it is the client or the server, and has the addresses of both.
 struct RawSettings {
-  // VLAN priorities are 0 to 7; this one stands for another one in each frame.
+  // Stands for a different priority in each frame, in turn. VLAN priorities are 0 to 7.
   static constexpr std::uint8_t kVaryingPriority = 8;
 
   std::optional<bool> is_client;
   std::optional<MacAddress> own_mac;
   std::optional<MacAddress> peer_mac;
-  // Texts until settle_raw(): --raw_ipv6 may follow them. Empty: none.
+  // The IP addresses as text, because --raw_ipv6 may come after them on the command line. settle_raw() checks
+  // them. Empty: none.
   std::string server_ip;
   std::string client_ip;
-  std::string own_ip;  // perftest's other names of the same addresses, as the ports below
+  std::string own_ip;  // own_* and peer_*: perftest's other names of the same addresses and ports
   std::string peer_ip;
   std::uint16_t server_port = 0;  // 0: none
   std::uint16_t client_port = 0;
@@ -40,18 +41,19 @@ struct RawSettings {
   bool is_tcp = false;
   std::uint8_t hop_limit = 64;
   std::uint32_t flow_label = 0;
-  std::uint32_t flows = 1;        // frames differ by their ports: those of flow k are k higher
+  std::uint32_t flows = 1;        // flows differ by their ports: those of flow k are k higher
   std::uint32_t flow_burst = 1;   // frames of one flow that follow each other
   std::uint32_t reply_every = 1;  // raw_ethernet_burst_lat: frames for each answer
-  bool forwards = false;          // sends what has come back to where it came from
-  bool takes_all = false;         // frames that no other flow rule takes, too
-  bool sniffs = false;            // copies of all frames, too
+  bool forwards = false;          // sends each frame that has arrived back to its source
+  bool takes_all = false;         // also receives the frames that no other flow rule takes
+  bool sniffs = false;            // also receives copies of all frames
   bool is_multicast = false;      // frames go to the multicast group of the server's IP address
-  // The adapter limits the rate (--rate_limit_type=PP), to this many kbit/s after settle_raw().
+  // Whether the adapter limits the rate instead of the program (--rate_limit_type=PP). settle_raw() sets
+  // `pacing` to the rate in kbit/s.
   bool is_paced = false;
   std::uint32_t pacing = 0;
 
-  // The number of different frames that a queue pair sends one after the other.
+  // Returns the number of different frames that a queue pair sends in turn.
   std::uint32_t frames() const;
 };
 
@@ -59,8 +61,9 @@ struct RawSettings {
 // each other. REQUIRES: parameters.raw
 void settle_raw(Parameters& parameters);
 
-// Returns the fields of the frames with this number that this end sends, and those that it receives.
-// REQUIRES: settle_raw() has run
+// sent_frame() returns the fields of the frame that this end sends with this number. received_frame() returns
+// the fields of the frames of a flow that this end receives, without a VLAN tag. Numbers and flows begin at
+// 0. REQUIRES: settle_raw() has run
 FrameFields sent_frame(const Parameters& parameters, std::uint32_t number);
 FrameFields received_frame(const Parameters& parameters, std::uint32_t flow);
 

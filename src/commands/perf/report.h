@@ -15,14 +15,14 @@
 // Prints tables in perftest's form: scripts that read perftest's tables read these, too.
 namespace verbena::perf {
 
-// Calculates the part of the processors' time that was busy between start() and stop() (--cpu_util), and the
+// Measures the part of the processors' time that was busy between start() and stop() (--cpu_util), and the
 // processor time of this process.
 class ProcessorUse {
  public:
   void start() { began_ = now(); }
   void stop() { ended_ = now(); }
   double percent() const;
-  // Processor time of this process, in microseconds for each of so many messages.
+  // Returns the processor time of this process between start() and stop(), in microseconds per message.
   double time_of_each(std::uint64_t messages) const {
     return (ended_.own - began_.own) * 1e6 / static_cast<double>(messages);
   }
@@ -43,14 +43,14 @@ class Report {
   explicit Report(const Parameters& parameters) : parameters_(parameters), file_(parameters) {}
 
   void waiting() const;
-  // Also begins the file of --out_json. `mtu`: in bytes.
+  // Prints the settings of a test, and begins the file of --out_json. `mtu`: in bytes.
   void settings(const Device& device, std::uint32_t mtu, std::uint32_t inline_size);
   void address(const Keys& keys, bool is_local) const;
   void heading() const;
-  // Print a row, and write it into the file.
+  // Print a row, and write its figures into the file of --out_json.
   void row(const LatencyFigures& figures, const ProcessorUse& processor) const;
   void row(const BandwidthFigures& figures, const ProcessorUse& processor) const;
-  // With --report-both: both directions of a bidirectional test.
+  // Prints both directions of a bidirectional test (--report-both).
   void directions(const BandwidthFigures& own, const BandwidthFigures& peer,
                   const ProcessorUse& processor) const;
   void line() const;
@@ -59,7 +59,7 @@ class Report {
 
  private:
   bool is_full() const { return parameters_.shows_tables(); }
-  // The part of --cpu_util in percent, if it is shown.
+  // Returns the busy part of the processors' time in percent, or nullopt without --cpu_util.
   std::optional<double> busy_part(const ProcessorUse& processor) const;
   void print(const BandwidthFigures& figures, const ProcessorUse& processor) const;
   void end_row(const ProcessorUse& processor) const;

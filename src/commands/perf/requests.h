@@ -12,7 +12,8 @@
 
 namespace verbena::perf {
 
-// Makes the requests of a test: the message with a number of a queue pair.
+// Makes the requests of a test. `index` is that of the queue pair. `number` counts the messages of the queue
+// pair from 0, and determines where a message lies in its buffer (Layout).
 class Requests {
  public:
   Requests(const Endpoint& endpoint, const Parameters& parameters, std::uint64_t size)
@@ -44,9 +45,9 @@ class Requests {
   }
 
  private:
-  static constexpr std::uint64_t kAddend = 1, kSwap = 0;  // as perftest
+  static constexpr std::uint64_t kAddend = 1, kSwap = 0;  // as in perftest
 
-  // Other transports than XRC ignore the number.
+  // Names the shared receive queue of the peer. Only XRC uses it.
   template <class Request>
   Request to_peer(const Request& request, std::size_t index) const {
     return request.to_srq(endpoint_.peer(index).keys.srq_num);

@@ -11,8 +11,8 @@
 
 namespace verbena::perf {
 
-// The end of a test: its report in the form of --json, whether the figures are within the limits, and those
-// of a bandwidth test.
+// The outcome of a test. `report` has the form of --json. `is_good`: whether the figures are within the
+// limits of -w and -y. `bandwidths`: the figures for each size; empty for a latency test.
 struct Outcome {
   nlohmann::ordered_json report;
   bool is_good = true;

@@ -9,11 +9,11 @@ namespace verbena::perf {
 
 inline constexpr long long kLargestMessage = 0xffffffffU / 2;
 
-// Reads a number of bytes with an optional K or M behind it. Returns nullopt for other words and for numbers
-// that are not from 1 to kLargestMessage.
+// Reads a number of bytes with an optional K (1024) or M (1024 * 1024) behind it. Returns nullopt for other
+// words, and for numbers that are not from 1 to kLargestMessage.
 std::optional<std::uint64_t> read_size(std::string text);
 
-// Returns a number of bytes as read_size() reads it: 64, 4K, 1M.
+// Returns a number of bytes in the form that read_size() reads: 64, 4K, 1M.
 std::string size_text(std::uint64_t bytes);
 
 }  // namespace verbena::perf

@@ -5,8 +5,8 @@
 
 namespace verbena::perf {
 
-// `verbena perf suite`: measures this host, or the way to a peer, with all tests, and writes a page about it.
-// Returns the exit status. `program`: the words before the arguments, for messages.
+// `verbena perf suite`: runs perftest's tests on this host, or between this host and a peer, and writes a
+// page about their figures. Returns the exit status. `program`: the words before the arguments, for messages.
 int run_suite(const std::string& program, int argc, char** argv);
 
 }  // namespace verbena::perf

@@ -7,9 +7,9 @@
 
 namespace verbena::perf {
 
-// Returns the page of a suite: charts, tables, where it was measured and how, its limits, and the figures as
-// JSON. The page needs no other file and no JavaScript. `suite`: the object that `verbena perf suite --json`
-// prints.
+// Returns the page of a suite as HTML: charts, tables, where and how it was measured, its limits, and the
+// figures as JSON. The page needs no other file and no JavaScript. `suite`: the object that `verbena perf
+// suite --json` prints.
 std::string suite_page(const nlohmann::ordered_json& suite);
 
 }  // namespace verbena::perf

@@ -20,8 +20,8 @@ struct SuiteTest {
 // sizes.
 std::vector<SuiteTest> suite_plan(std::uint32_t mtu, bool is_quick);
 
-// Returns the settings of the test of one size. `own`: the device and the server. The part of `time` that
-// does not count is an eighth at either end.
+// Returns the settings for one size of a test. `own`: settings that have the device and the server. The first
+// eighth and the last eighth of `time` do not count.
 Parameters suite_parameters(const SuiteTest& test, std::uint64_t size, const Parameters& own,
                             std::chrono::milliseconds time);
 

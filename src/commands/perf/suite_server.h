@@ -5,8 +5,8 @@
 
 namespace verbena::perf {
 
-// Serves one client after the other, each in a process of its own, until a signal ends this one. Throws
-// std::runtime_error if the port cannot be used.
+// Serves one client after the other, each in a child process, until a signal ends this process. Never
+// returns. Throws std::runtime_error if the port cannot be used.
 int serve_suites(const Parameters& own);
 
 }  // namespace verbena::perf

@@ -9,10 +9,10 @@
 
 namespace verbena::perf {
 
-// Returns text with the characters replaced that XML and HTML reserve.
+// Returns the text with entities instead of the characters that XML and HTML reserve.
 std::string escaped(std::string_view text);
 
-// The style sheet of charts, for light and for dark screens. A page with charts needs it once.
+// Returns the style sheet of charts, for light and for dark screens. A page with charts needs it once.
 std::string chart_style();
 
 // Returns a chart as an element of an HTML page with chart_style().

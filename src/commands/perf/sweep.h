@@ -7,10 +7,12 @@
 
 namespace verbena::perf {
 
-// The values over which --sweep runs a test: all combinations. A list is empty if its value does not vary.
+// The values for which --sweep runs a test: all combinations of them. The list of a setting that does not
+// vary is empty.
 struct Sweep {
-  // Parses "sizes,qps,depths": each may have values behind it, "sizes=64-1M" for doubled values from the
-  // first to the last, or "qps=1/3/8". Throws std::invalid_argument.
+  // Parses a list such as "sizes,qps,depths". A name alone stands for its default values. "sizes=64-1M"
+  // stands for doubled values from the first to the last, and "qps=1/3/8" for these three. Throws
+  // std::invalid_argument.
   static Sweep parse(std::string_view text);
 
   std::vector<std::uint64_t> sizes;

@@ -111,10 +111,11 @@ int for_ports(Command& command, bool strict, const OnPort& visit);
 // kFailed after reporting an error.
 int take_filters(Command& command, std::span<const std::string_view> names, Filters& filters);
 
-// Returns a function that lists the objects of one kind. `names` are its filters. `add` adds the fields of an
-// object to its row.
+// Adds the fields of an object to its row.
 using AddFields = void (*)(Row& row, const control::AgentStatus& status, const control::SlotStatus& slot,
                            const control::ObjectNumbers& object);
+// Returns a function that lists the objects of kind `kind` of all devices, or of the device that the next
+// words name. `names` are the filters that the command accepts. Calls `add` for each object.
 Function of_devices(std::span<const std::string_view> names, protocol::ObjectKind kind, AddFields add);
 
 // Carry out commands on dev, link, resource, statistic, system and monitor. Return kDone or kFailed.

@@ -40,8 +40,8 @@ int complain_of_no_installation();
 control::ConnectOptions start_installed_agent();
 
 // Finds a file of Verbena that users other than root can change; nullopt if there is none. `verbena system
-// on` calls it, since root's programs then load these files. Checks the agent, preloads, commands, and
-// everything below the libraries' folder, since the loader's cache lists all files there. Follows links.
+// on` calls it, since root's programs then load these files. Checks the agent, preloads, commands, programs,
+// and everything below the libraries' folder, since the loader's cache lists all files there. Follows links.
 std::optional<paths::Changeable> find_changeable_file(const Installation& installation);
 
 }  // namespace verbena::commands

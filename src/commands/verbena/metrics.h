@@ -57,15 +57,15 @@ struct HttpVerdict {
 // Returns the status for the bytes that a client has sent so far, or nullopt if the request is incomplete.
 std::optional<HttpVerdict> judge_request(std::string_view received);
 
-// Returns head and body of the answer. The body is `metrics` if the status is 200. The server closes the
-// connection afterwards.
+// Returns head and body of the answer. The body is `metrics` if the status is 200, else the name of the
+// status. There is no body for HEAD. The server closes the connection afterwards.
 std::string http_answer(const HttpVerdict& verdict, std::string_view metrics);
 
 // A client of the metrics server, identified by the kernel's data on its socket. There are no passwords.
 struct MetricsReader {
   // The source to which the client's connection counts (MetricsServer::kMaxOfSource). At a Unix socket, a
-  // source is a user. At TCP, a source is an IP address. The whole of 127.0.0.0/8 and each IPv6 /64 count as
-  // one address, since one host may own them.
+  // source is a user. At TCP, a source is an IP address. All loopback addresses count as one address. So do
+  // the addresses of an IPv6 /64, since one host may own them all.
   std::string source;
   // Whether the client sees metrics of single processes, as in `verbena status`. Only root and the agent's
   // own user do, and only at a Unix socket.

@@ -29,7 +29,8 @@ std::string mac_as_text(const control::Link& link);
 uint32_t active_mtu(const control::Link& link);          // the port's largest path MTU, in bytes
 std::string_view link_state(const control::Link& link);  // "ACTIVE" or "DOWN"
 
-// Whether a QP's one-sided requests are executed directly in the peer's memory, and why not.
+// Whether a QP's one-sided requests (READ, WRITE, atomic operations) are executed directly in the peer's
+// memory. If not, says why.
 struct PeerMemory {
   // For JSON: "reached", a reason such as "forbidden", or empty if the QP uses the wire or the answer is not
   // known yet.

@@ -17,7 +17,8 @@ inline constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 // the working directory. An empty list has no items.
 std::vector<std::string> split(std::string_view list, const char* separators);
 
-// Returns the file that execvp(3) would run for `name`. Returns an empty path if PATH has none.
+// Returns the file that execvp(3) would run for `name`. Returns `name` as it is, whether or not the file
+// exists, if it contains '/'. Returns an empty path if PATH has no such program.
 std::filesystem::path find_program(const std::string& name);
 
 // Returns the program that executes a script: "python3" for "#!/usr/bin/env python3". Returns an empty string

@@ -23,9 +23,10 @@
 
 namespace verbena::commands {
 
-// Finds the sender of a captured packet: the queue pair of one slot that sends to a given queue pair. Packets
-// of connected QPs do not name their source QP, so it is looked up in the slot's status page. Results are
-// cached for a second. A QP that is reconnected within that time may be mistaken for the former one.
+// Finds the queue pair that sent a captured packet. Packets of connected QPs name only the destination QP. So
+// this class searches the status page of the sender's slot for the QP that is connected to the destination.
+// Results are cached for a second. If a QP is connected to another peer within that second, a result may be
+// wrong.
 class SendingQps {
  public:
   explicit SendingQps(UniqueFd status_page) : page_(std::move(status_page)) {}
@@ -41,8 +42,8 @@ class SendingQps {
   TimePoint read_at_ = TimePoint::min();
 };
 
-// Finds the links of this host that have a GID, and the MAC address of the first, for `verbena capture`. Asks
-// the agent about unknown GIDs, at most once a second.
+// Finds the links of this host that have a given GID, and the MAC address of the first such link, for
+// `verbena capture`. Asks the agent about unknown GIDs, at most once a second.
 class CaptureLinks {
  public:
   using Ask = std::function<std::vector<control::Link>()>;
@@ -89,8 +90,9 @@ class Recorder {
   Recorder(CaptureChoice choice, CaptureLinks& links);
   ~Recorder();
 
-  // Start and stop capturing a slot, when its process begins or ends. After end(), record() still reads the
-  // packets that are left in the slot's ring.
+  // Start and stop capturing a slot, when its process begins or ends. `news` has the slot's number, capture
+  // ring and status page, and its process. After end(), record() still reads the packets that are left in the
+  // slot's ring.
   void begin(control::CaptureNews news);
   void end(uint32_t slot);
 

@@ -34,8 +34,8 @@ std::vector<std::string> top_lines(const control::AgentStatus& before, const con
 // Formats a number in at most five characters, with decimal units (k is 1000): "1.5G", "37k", "12".
 std::string short_number(double number);
 
-// Returns the agent's status. An error means that no agent runs or that it does not answer; its text is
-// shown.
+// Returns the agent's status. An error means that no agent runs or that the agent does not answer. show_top()
+// then shows the error's text.
 using Look = std::function<control::AdminResult<control::AgentStatus>()>;
 
 // Shows the agent's status on the terminal until the user quits. Updates it every `interval`, until the user

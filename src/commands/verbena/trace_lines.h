@@ -34,6 +34,7 @@ struct TraceStyle {
   TimePoint reference{};     // displayed times are relative to this, unless wall_clock
   Duration to_wall_clock{};  // wall-clock time minus monotonic time
 };
+// Formats an event as one line, with a newline. Only JSON shows `pid`.
 std::string line_of(const trace::Event& event, pid_t pid, const TraceStyle& style);
 
 // Lists processes with traces, for `verbena trace` without a PID. Keeps no file, since there may be more

@@ -39,9 +39,10 @@ class AgentConnection {
   // the agent serves another user. The first of these two errors in a process is logged.
   AdminResult<Answer<protocol::HelloReply>> say_hello(const OwnFd& takeover_state, TimePoint deadline);
 
-  // Sends the request, fills in its header, and waits for the reply until the deadline (ETIMEDOUT). With
-  // TimePoint::max(), waits as long as the agent runs. EPROTO if the reply has fewer than `min_fds`
-  // descriptors.
+  // Fills in the request's header, sends the request with the descriptors `fds`, and waits for the reply
+  // until the deadline (ETIMEDOUT). With TimePoint::max(), waits as long as the agent runs. Returns the
+  // agent's error if the agent refuses the request. EPROTO if the reply has fewer than `min_fds` descriptors.
+  // ECONNRESET or EPIPE if the agent has ended.
   template <class Reply, class Request>
   AdminResult<Answer<Reply>> call(protocol::MessageType type, Request request, size_t min_fds,
                                   TimePoint deadline, std::span<const int> fds = {}) {
@@ -56,11 +57,11 @@ class AgentConnection {
     return answer;
   }
 
-  // Whether the connection is closed, so that all further calls fail. A call closes it if it finds that the
-  // agent has ended or broken the protocol, or if this process may open no more descriptors. abandon() closes
-  // it as well.
+  // Returns whether the connection is closed, so that all further calls fail. A call closes the connection if
+  // the agent has ended or broken the protocol, or if this process may open no more descriptors. abandon()
+  // closes it as well.
   bool lost() const { return lost_; }
-  // Returns the protocol version in use.
+  // Returns the protocol version in use on this connection.
   uint16_t version() const { return version_; }
   uid_t agent_uid() const { return agent_uid_; }
   pid_t agent_pid() const { return agent_pid_; }
@@ -112,7 +113,7 @@ class AgentDialer {
 
   // Connects by open(), and calls start() if necessary and allowed. Then calls `greet(connection, deadline)`,
   // which sends kHello and returns an AdminResult<void>. If the agent ends meanwhile, repeats this with the
-  // next agent. Starts none before `start_after`, because a restarting agent may listen soon. Returns
+  // next agent. Starts no agent before `start_after`, because a restarting agent may listen soon. Returns
   // ECONNREFUSED when no agent has listened for `patience.to_come`, ETIMEDOUT when an agent has not answered
   // for `patience.to_answer`.
   //
@@ -175,10 +176,12 @@ class NamespaceDialer final : public AgentDialer {
 
   bool missed_program_ = false;  // the error that no program was found has been logged
   bool told_of_stranger_ = false;
-  TimePoint stranger_until_[2]{};  // until when a stranger's listener at these names is left alone
-  bool told_of_user_ = false;      // the error that a set-user-ID program starts no agent has been logged
-  TimePoint busy_since_[2]{};      // since when the listener at root's abstract name, and at that of the
-                                   // process's user, has been busy
+  // Until this time, no connection is tried to root's abstract name, and to that of the process's user: an
+  // untrusted process listens there.
+  TimePoint stranger_until_[2]{};
+  bool told_of_user_ = false;  // the error that a set-user-ID program starts no agent has been logged
+  TimePoint busy_since_[2]{};  // since when the listener at root's abstract name, and at that of the
+                               // process's user, has been busy
 };
 
 }  // namespace verbena::control

@@ -25,16 +25,17 @@
 
 namespace verbena::control {
 
-// Maximum time that a call waits for an agent to listen, without the time that the start of one takes.
-// Command-line programs also wait this long for a reply.
+// Maximum time that a call waits for an agent to listen. The time in which an agent is being started does not
+// count. Command-line programs also wait this long for a reply.
 inline constexpr Duration kCallTimeout = std::chrono::seconds(2);
+// Returns the time kCallTimeout from now.
 inline TimePoint call_deadline() {
   return MonotonicClock::now() + kCallTimeout;
 }
 // The patience of command-line programs, which give up so that the user sees an error.
 inline constexpr Patience kCommandPatience{kCallTimeout, kCallTimeout};
 
-// An agent to which a session has just connected, and to which restorers report the process's state.
+// An agent to which a session has just connected. Restorers report the process's state to this agent.
 struct NewAgent {
   AgentConnection& connection;
   uint32_t generation;  // one more than that of the previous agent
@@ -49,8 +50,8 @@ class Restorer {
   // Called in a turn of the session (AgentSession::Turn), by the thread that connected to the agent. If this
   // returns an error, the session drops the agent and tries the next one.
   virtual Result<void> restore(const NewAgent& agent) = 0;
-  // Returns whether attend() should connect to the next agent after an agent's end, instead of leaving that
-  // to the next call.
+  // Returns whether attend() should connect to the next agent when an agent has ended. If no restorer needs
+  // an agent, only the session's next call connects.
   virtual bool needs_agent() = 0;
 };
 
@@ -66,32 +67,32 @@ struct AgentEvent {
 class AgentListener {
  public:
   virtual ~AgentListener() = default;
-  // Called by the thread in attend(), one event at a time; must not call the session. Returns false for an
-  // invalid message; the session then drops the agent's event socket.
+  // Called by the thread in attend(), one event at a time. An implementation may not call the session.
+  // Returns false for an invalid message; the session then drops the agent's event socket.
   virtual bool on_event(AgentEvent event) = 0;
 };
 
 struct SessionOptions {
-  // The patience of calls. Programs take an error for "no device". So a call waits without limit for an agent
-  // that is stopped or starved, as it would for the kernel.
+  // How long calls wait. The default has no limit for the reply of an agent that is stopped or starved. A
+  // call then waits as it would for the kernel, since programs would take an error for "no device".
   Patience patience{kCallTimeout, Patience::kAsLongAsItLives};
-  // Maximum time that attend() waits for a new agent's replies before it gives up until later. Its thread may
-  // have other work.
+  // Maximum time that attend() waits for a new agent's replies before it gives up until later. The thread
+  // that calls attend() may have other work.
   Duration attend_limit = kCallTimeout;
 };
 
-// A process's session with its agent, which continues with the next agent when one is killed. At the first
-// call, connects to an agent or starts one. When the agent has ended, tries to reach the next one with
+// A process's session with its agent, which continues with the next agent after an agent was killed. At the
+// first call, connects to an agent or starts one. When the agent has ended, tries to reach the next one with
 // back-off, and makes the restorers report the process's state to it.
 //
 // Thread-safe, with two locks: `turn_mutex_`, then `event_mutex_`. A thread holds `turn_mutex_` while it
 // waits for the agent's reply, and never waits while it holds `event_mutex_`.
 //
-// An agent may send this process the takeover state (agent/takeover/takeover_state.h), without which the next
-// agent cannot use UDP port 4791 while programs hold its sockets. The session sends the takeover state only
-// to an agent of the same user as the sender. It drops the state when it connects to another user's agent. A
-// process that has changed its user might otherwise pass root's takeover state to any program of the new
-// user.
+// An agent may send this process the takeover state (agent/takeover/takeover_state.h). Without the takeover
+// state, the next agent cannot use UDP port 4791 while programs hold sockets of that port. The session sends
+// the takeover state only to an agent of the same user as the sender. The session drops the state when it
+// connects to another user's agent. A process that has changed its user might otherwise pass root's takeover
+// state to any program of the new user.
 class AgentSession {
  public:
   // Calls the restorers in this order. If `listener` is null, events are read and dropped. REQUIRES:
@@ -110,7 +111,7 @@ class AgentSession {
     AdminResult<void> connect();
 
     // Sends the request that `make_request()` returns (a Result<Request>), and waits for the reply, which
-    // must have at least `min_fds` descriptors. If the agent has ended, repeats both once with the next
+    // must have at least `min_fds` descriptors. If the agent has ended, repeats both steps once with the next
     // agent. Returns ENOMEM instead of throwing std::bad_alloc, because destructors call the agent, too.
     template <class Reply, class MakeRequest>
     AdminResult<Answer<Reply>> call_made(protocol::MessageType type, const MakeRequest& make_request,
@@ -131,11 +132,11 @@ class AgentSession {
           type, [&]() -> Result<Request> { return request; }, min_fds, fds);
     }
 
-    // Returns the agent's capabilities (protocol::HelloReply).
+    // Returns the capabilities of the latest agent (protocol::HelloReply); 0 before the first connection.
     uint64_t capabilities() const { return session_.capabilities_; }
 
-    // Return the agent's pid (0 if unknown or not connected), and the descriptor of the takeover state (-1 if
-    // the agent has sent none).
+    // These functions return the agent's pid, and the descriptor of the takeover state. The pid is 0 if
+    // unknown or not connected. The descriptor is -1 if the agent has sent none.
     pid_t agent_pid() const { return session_.connection_ ? session_.connection_->agent_pid() : 0; }
     int takeover_state() const {
       return session_.takeover_state_.is_ours() ? session_.takeover_state_.get() : -1;
@@ -161,12 +162,12 @@ class AgentSession {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // Returns how many agents the session has connected to, which identifies the current one. Counts also
-  // agents that ended before all restorers had reported to them.
+  // Returns the number of agents that the session has connected to so far. The number identifies the current
+  // agent. Agents that ended before all restorers had reported to them count, too.
   uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // Returns a descriptor that is readable when attend() has work, or an invalid one before the first call.
-  // Its number stays the same, so that it can stay in an epoll set. If the application closes it by mistake,
+  // Returns a descriptor that is readable when attend() has work; -1 before the first call. The descriptor
+  // stays the same, so that it can stay in an epoll set. If the application closes the descriptor by mistake,
   // the next call creates another.
   int event_fd() const { return poll_set_.get(); }
   // Reads the agent's events. If the agent has ended and a restorer needs one, connects to the next agent. If

@@ -73,14 +73,15 @@ class OpenDomains final : public Restorer {
 };
 
 // Collects messages that the agent sends without a request, until a take_…() call: new link tables,
-// connections to other processes, channels, captures and tracing. When a restarted agent is reached, adds its
-// link table and the end of the previous agent's captures and traces. Thread-safe.
+// connections to other processes, channels, captures and tracing. After a restart of the agent, adds the new
+// agent's link table, and messages that end the previous agent's captures and traces. Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
   ~AgentNews();
 
   // Returns the newest link table, or nullopt if none has come since the last call.
   std::optional<std::vector<Link>> take_links() { return take(links_); }
+  // These functions return the messages since the last call, in the order of arrival.
   std::vector<DomainPeer> take_peers() { return take(peers_); }
   std::vector<SlotChannel> take_channels() { return take(channels_); }
   // Returns the messages about captures since the last call, in the order of arrival.
@@ -90,14 +91,15 @@ class AgentNews final : public Restorer, public AgentListener {
   std::optional<bool> take_trace_details() { return take(trace_details_); }
 
   Result<void> restore(const NewAgent& agent) override;
-  // Returns true: without an agent the process would not learn of changes of links.
+  // Returns true. Without an agent, the process would not learn of changes of links.
   bool needs_agent() override { return true; }
   bool on_event(AgentEvent event) override;
   // Sends a message to the agent. Returns whether it was sent.
   using Send = std::function<bool(const protocol::MessageHeader&)>;
-  // Sends the acknowledgements of events that brought sockets of other processes. Sends none for a user of
-  // whom eight or more received sockets are yet to be closed, and none at all while 128 are. The agent sends
-  // no further sockets while 64 are unacknowledged, and fewer of one user.
+  // Sends the outstanding acknowledgements of events that brought sockets of other processes. Keeps back
+  // those of a user of whom eight or more received sockets are yet to be closed. Sends none while 128 sockets
+  // are yet to be closed. The agent sends no further sockets while 64 are unacknowledged (fewer for one
+  // user). So other processes cannot use up this process's descriptors.
   void send_owed(const Send& send);
 
  private:
@@ -106,12 +108,13 @@ class AgentNews final : public Restorer, public AgentListener {
     uid_t user;  // of the other process
   };
 
+  // Stores an acknowledgement for send_owed(). acknowledge() also tries to send it at once.
   void owe(const AgentEvent& event, protocol::MessageType type, uid_t user);
   void acknowledge(const AgentEvent& event, protocol::MessageType type, uid_t user);
-  // Acknowledges an event that other processes must not delay: the end of a slot's lease. They can make any
-  // number of sockets wait to be closed.
+  // Acknowledges the end of a slot's lease, however many sockets are yet to be closed. Otherwise other
+  // processes could delay this acknowledgement with sockets that take long to close.
   void acknowledge_at_once(const AgentEvent& event, protocol::MessageType type);
-  // Returns the news since the last call, and empties it.
+  // Returns what `news` has collected since the last call, and empties it.
   template <class T>
   T take(T& news) {
     const std::lock_guard lock(mutex_);
@@ -146,15 +149,19 @@ struct Slot {
 // data path.
 class Client {
  public:
-  // Returns a client that is connected to an agent. Starts an agent if `options` or `dialer` allow it.
+  // Returns a client that is connected to an agent. Starts an agent if none runs and `options` or `dialer`
+  // allow it. Errors: those of AgentSession::Turn::connect().
   static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
   static Result<std::unique_ptr<Client>> connect(std::unique_ptr<AgentDialer> dialer);
 
+  // Returns the current link table.
   Result<std::vector<Link>> links();
   // Returns the counters of a device: zeros if there is no such device. EOPNOTSUPP if the agent is too old to
   // have counters.
   Result<DeviceCounters> device_counters(uint32_t device_index);
+  // Leases a slot. ENOSPC if the agent has no slot left for this user.
   Result<Slot> take_slot();
+  // Ends the lease of a slot. EINVAL if this process does not have the slot.
   Result<void> return_slot(uint32_t index);
 
   // Returns a socket for the packets of a multicast group on a link: see adapter/net/udp/multicast_socket.h.
@@ -174,19 +181,21 @@ class Client {
     bool exclusive = false;
   };
   Result<void> open_domain(uint64_t domain, uint32_t slot, const DomainFile& file);
+  // Leaves the domain. No effect if the domain is not open.
   void close_domain(uint64_t domain);
   // Requests a connection to the process at `slot`, which should have the domain open. Never blocks.
   // next_peers() returns the answer, unless the agent ends before.
   void ask_for_peer(uint64_t domain, uint32_t slot);
 
   // Requests a channel from a slot of this process to another slot, of any process. Never blocks.
-  // next_channels() returns the answer. If the agent ends before, the request is lost; the caller repeats it
-  // later, as after EAGAIN. EOPNOTSUPP if the agent's version has no channels, ENOTCONN if there is no agent
-  // now, EAGAIN if the event socket is full. No answer follows an error.
+  // next_channels() returns the answer. If the agent ends before the answer, the request is lost, and the
+  // caller should repeat it later. EOPNOTSUPP if the agent's version has no channels, ENOTCONN if there is no
+  // agent now, EAGAIN if the event socket is full. After an error of this function, no answer follows; after
+  // EAGAIN, the caller should repeat the call later.
   Result<void> ask_for_channel(uint32_t own_slot, uint32_t peer_slot);
 
   // Returns a descriptor that is readable when next_links() has work. The caller then calls all five next_…()
-  // methods. Its number stays the same, so that it can stay in an epoll set.
+  // methods. The descriptor stays the same, so that it can stay in an epoll set.
   int event_fd() const { return session_.event_fd(); }
   // Reads the events that the agent has sent, without waiting for any. Returns the newest link table, or
   // nullopt if none has come since the last call. The other next_…() methods return what else has come. After
@@ -196,16 +205,16 @@ class Client {
   std::vector<DomainPeer> next_peers() { return news_.take_peers(); }
   // Returns the channels that had come by the last next_links(), also those that other processes requested.
   std::vector<SlotChannel> next_channels() { return news_.take_channels(); }
-  // Returns the captures that had come by the last next_links(). The agent announces a capture before
-  // channels that are newer than it. To capture all traffic of a new channel, call next_channels() first, but
-  // process the captures before these channels.
+  // Returns the captures that had come by the last next_links(). The agent announces a capture before any
+  // channel that is newer than the capture. To capture all traffic of a new channel, call next_channels()
+  // before next_captures(), but process the captures before the channels.
   std::vector<SlotCapture> next_captures() { return news_.take_captures(); }
   // Returns whether the process should trace each packet, or nullopt if the agent has sent nothing about it
   // since the last call.
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
-  // The agent's pid (0 if unknown or not connected), and a copy of the takeover state's descriptor, if this
-  // process has it (agent/takeover/takeover_state.h).
+  // The agent's pid, and a copy of the takeover state's descriptor (agent/takeover/takeover_state.h). `agent`
+  // is 0 if unknown or not connected. `end` is not open if this process has no takeover state.
   struct TakeoverEnd {
     pid_t agent = 0;
     UniqueFd end;

@@ -58,8 +58,9 @@ class CommandClient {
     if (!answer) return tl::unexpected(std::move(answer.error()));
     return {};
   }
-  // Calls `visit` with the status of each leased slot that this user may see, and its status page. Asks for
-  // one slot at a time, because each reply carries a status page as a descriptor.
+  // Calls `visit` with the status of each leased slot that this user may see (SlotStatusReply), and a
+  // descriptor of the slot's status page (UniqueFd). Asks for one slot at a time, because each reply carries
+  // a status page as a descriptor.
   template <class Visit>
   AdminResult<void> for_each_slot(const Visit& visit) {
     protocol::SlotRequest request{};
@@ -74,6 +75,7 @@ class CommandClient {
     return {};
   }
   const AgentConnection& connection() const { return connection_; }
+  // Returns the error for a reply that breaks the protocol.
   static tl::unexpected<AdminError> malformed() { return refuse(EPROTO, "malformed reply from the agent"); }
 
  private:
@@ -96,8 +98,8 @@ struct CaptureNews {
   UniqueFd status_page;  // only with kBegun; has the numbers that the process publishes about its QPs
 };
 
-// Captures packets that processes send each other by shared memory, as a CommandClient. The capture lasts as
-// long as this object.
+// Captures packets that processes send each other by shared memory. The capture lasts as long as this object.
+// Uses a CommandClient, so each reply takes up to two seconds (ETIMEDOUT). Not thread-safe.
 class CaptureClient {
  public:
   explicit CaptureClient(CommandClient agent) : agent_(std::move(agent)) {}
@@ -117,12 +119,12 @@ class CaptureClient {
   CommandClient agent_;
 };
 
-// A file for trace::Reader, with the trace rings of one slot of a process or of the process's connections.
-// The process runs or has ended.
+// A file for trace::Reader. It has the trace rings of one slot of a process, or of the connection management
+// of a process. The process is running or has ended.
 struct TraceSource {
   pid_t pid = 0;  // 0 if in a pid namespace that the agent does not see
   uid_t uid = 0;
-  uint32_t slot = 0;  // for connections, a number that no slot has
+  uint32_t slot = 0;  // for connection management, a number that no slot has
   std::string program;
   UniqueFd file;
   size_t offset = 0;  // of the rings in the file
@@ -130,13 +132,13 @@ struct TraceSource {
   struct End {
     uint64_t process = 0;  // the same for all slots of one process
     TimePoint time{};
-    bool in_order = false;  // whether the process had closed its devices before
+    bool in_order = false;  // whether the process had closed its devices before it ended
   };
   std::optional<End> end{};  // nullopt if the process runs
 };
 
-// Makes the requests of `verbena trace` to the agent, as a CommandClient. A user sees its own processes; root
-// and the agent's own user see all.
+// Makes the requests of `verbena trace` to the agent. Uses a CommandClient, so each reply takes up to two
+// seconds (ETIMEDOUT). Not thread-safe. A user sees its own processes; root and the agent's own user see all.
 class TraceClient {
  public:
   explicit TraceClient(CommandClient agent) : agent_(std::move(agent)) {}
@@ -144,16 +146,18 @@ class TraceClient {
     return CommandClient::connect_as<TraceClient>(options);
   }
 
-  // Takes one trace. There may be more traces than this process may have files open, so takers keep only what
-  // they need.
+  // Receives one trace. It should keep only what it needs of the file: there may be more traces than this
+  // process may have files open.
   using Take = std::function<void(TraceSource)>;
-  // Passes on the traces of running processes, one after the other.
+  // Calls `take` with each trace of running processes: first one for each slot, then one for each process
+  // with connections.
   AdminResult<void> living(const Take& take);
-  // Passes on the stored traces of processes that have ended, the latest last. There are none if the agent is
-  // too old to store traces.
+  // Calls `take` with each stored trace of processes that have ended, the latest last. There are none if the
+  // agent is too old to store traces.
   AdminResult<void> ended(const Take& take);
   // Makes the process trace each request and packet as long as this object exists. ESRCH if there is no such
-  // process, or this user may not see it. EOPNOTSUPP if the process's library or the agent is too old.
+  // process, or this user may not see it. EOPNOTSUPP if the process's library or the agent is too old. EAGAIN
+  // if the process does not read the agent's messages now. ENOSPC if 16 processes are traced already.
   AdminResult<void> want_details(pid_t pid);
 
  private:
@@ -174,8 +178,9 @@ class MadClient {
   static AdminResult<std::unique_ptr<MadClient>> connect(uint32_t device_index,
                                                          const ConnectOptions& options = {});
 
-  // Sends a Get or Set of class version 1 and returns the response. ETIMEDOUT if none came within timeout *
-  // (retries + 1). `oui` is used only for vendor classes of range 2.
+  // Sends a Get or Set of class version 1 and returns the response. ETIMEDOUT if no response came within
+  // timeout * (retries + 1). ECONNRESET if the agent has ended. `oui` is used only for vendor classes of
+  // range 2.
   AdminResult<Mad> ask(const roce::Address& destination, const Mad& request, uint32_t oui, Duration timeout,
                        uint32_t retries);
 
@@ -189,8 +194,9 @@ class MadClient {
   std::map<uint8_t, uint32_t> agents_;  // the agent's registration numbers, by management class
 };
 
-// Makes the requests of command-line programs to the agent, as a CommandClient. Each user that the agent
-// serves may call status(); only the agent's own user and root may change links (EPERM).
+// Makes the requests of command-line programs to the agent. Uses a CommandClient, so each reply takes up to
+// two seconds (ETIMEDOUT). Not thread-safe. Each user that the agent serves may call status(); only the
+// agent's own user and root may change links (EPERM).
 class Admin {
  public:
   explicit Admin(CommandClient agent) : agent_(std::move(agent)) {}
@@ -203,14 +209,17 @@ class Admin {
   AdminResult<void> add_link(std::string_view name, std::string_view netdev);
   // Renames a link. Programs that have its device open can still use it. EEXIST if the new name is in use.
   AdminResult<void> rename_link(std::string_view name, std::string_view new_name);
-  // Deletes a link. Its netdev gets no automatic link until a link is added to it again.
+  // Deletes a link. ENODEV if there is no such link. The netdev gets no automatic link until a link is added
+  // to it again.
   AdminResult<void> delete_link(std::string_view name);
   // Makes the link accept packets only from hosts of these networks and from its own host. An empty list
   // admits all hosts. ENOSPC for more than 20 networks.
   AdminResult<void> set_peers(std::string_view name, std::span<const roce::Prefix> peers);
+  // Returns the status of the agent, its links and the slots that this user may see. `cm_ids` is empty.
   AdminResult<AgentStatus> status();
-  // Adds the list of rdma_cm identifiers to a status. It is long where there are many, and the agent refuses
-  // it to a user whose programs hold too many lists: `cm_ids_note` then has the reason.
+  // Adds the list of rdma_cm identifiers to a status. This is a request of its own, since the list can be
+  // long. If identifiers are missing in the list, `cm_ids_note` has the reason. The agent refuses the list to
+  // a user whose programs hold too many lists; this is no error of the function.
   AdminResult<void> add_cm_ids(AgentStatus& status);
 
  private:

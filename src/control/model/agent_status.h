@@ -46,7 +46,8 @@ struct ObjectNumbers {
   std::array<uint64_t, protocol::kObjectValues> values{};  // by protocol::PdValue and so on
 };
 
-// The number of a process's objects of each kind, including those for which its list has no room.
+// The number of a process's objects, by kind. Counts all objects, even those for which the process's list
+// (SlotStatus::objects) has no room.
 using ObjectTotals = std::array<uint64_t, static_cast<size_t>(protocol::ObjectKind::kCount)>;
 
 // A leased slot: the process that has it, and the numbers on the slot's status page.
@@ -55,14 +56,14 @@ struct SlotStatus {
   pid_t pid = 0;  // 0 if in a pid namespace that the agent does not see
   uid_t uid = 0;
   std::string program;
-  uint16_t protocol_version = 0;  // in use between the process's library and the agent; 0 if unknown
-  bool has_wire = false;
-  bool is_forwarded = false;  // the agent forwards packets; else the process has a socket of its own
+  uint16_t protocol_version = 0;  // of the messages between the process's library and the agent; 0 if unknown
+  bool has_wire = false;          // the process can exchange packets with other hosts
+  bool is_forwarded = false;      // the agent forwards packets to the process, which has no socket of its own
   std::array<uint64_t, protocol::kPortNumbers> port{};  // by PortCounter
-  std::vector<QpNumbers> qps;                           // QPs in use
-  bool lists_objects = false;  // whether the process's library is new enough to publish objects
-  std::vector<ObjectNumbers> objects{};
-  ObjectTotals object_totals{};
+  std::vector<QpNumbers> qps;                           // in use; with QpChoice::kAll also destroyed ones
+  bool lists_objects = false;  // this slot's page has the process's list of objects; one of its slots has it
+  std::vector<ObjectNumbers> objects{};  // empty unless lists_objects
+  ObjectTotals object_totals{};          // zeros unless lists_objects
 };
 
 // The answer to `verbena status`: the agent, its links, the leased slots and the connection manager.
@@ -88,14 +89,16 @@ struct AgentStatus {
 // Selects the QPs of a page to read: only QPs in use, or also destroyed QPs whose entry was not reused yet.
 enum class QpChoice : uint8_t { kInUse, kAll };
 
-// Reads ports' and QPs' numbers from a status page that another process writes, into `slot`. Reads the file
-// instead of mapping it, so that nothing that the other process does with the file can kill the reader. Makes
-// no call that waits for the file's lock (as lseek(2) does). But each read waits for the locks of its pages,
-// which a process that writes to the file can hold for seconds: the agent reads on other threads than its own
+// Reads the numbers of the port and of the QPs from a status page that another process writes, and adds them
+// to `slot`. Changes nothing if the page cannot be read or is not initialized. Reads the file instead of
+// mapping it, so that nothing that the other process does with the file can kill the reader. Makes no call
+// that waits for the file's lock, as lseek(2) does. But each read waits for the locks of its pages, which a
+// process that writes to the file can hold for seconds. So the agent reads on separate threads
 // (agent/sessions/client_files.h).
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice = QpChoice::kInUse);
 
-// Like read_status_page(), but reads the page's list of objects and the details of the QPs in slot.qps.
+// Like read_status_page(), but reads the page's list of objects into `slot`, and the details of the QPs that
+// slot.qps contains already (QpNumbers::details).
 void read_objects(int fd, SlotStatus& slot);
 
 // The result of read_some_qps().
@@ -103,32 +106,34 @@ struct QpsRead {
   std::vector<QpNumbers> qps;
   std::vector<uint32_t> places;  // by element of `qps`: the QP's index in the page
   uint32_t next = 0;             // `first` of the next call; kQpsPerSlot if all were read
-  size_t work = 0;               // the cost of reading: about one for each QP
+  size_t work = 0;               // cost of this call, in units of about one QP's entry
 };
-// Reads QPs from index `first` on, also destroyed ones, and stops after about 2,300 units of QpsRead::work.
-// Called repeatedly to read many pages in small steps. Leaves out QPs whose entry is not in memory now
-// (swapped out, or never written).
+// Reads QPs from index `first` on, also destroyed ones. Stops when QpsRead::work has reached 2,304. Called
+// repeatedly to read many pages in small steps. Leaves out QPs whose entry is not in memory now (swapped out,
+// or never written).
 QpsRead read_some_qps(int fd, uint32_t first);
 
 // The functions below derive the objects of a device from the agent's status, for programs that show them as
 // iproute2 or the kernel's messages do. They do no I/O.
 
-// Returns whether the slot's process publishes its objects, that is, whether its library is new enough. One
-// of the process's slots then has the list, not necessarily this one.
+// Returns whether the slot's process lists its objects. Libraries of older versions do not. A process has one
+// list for all its slots, so the list may be in the page of another slot.
 bool lists_objects(const AgentStatus& status, const SlotStatus& slot);
 
 // Returns whether the identifier is shown with this device. An identifier that is not bound to a device is
 // shown with every device, because any may receive its connections.
 bool is_of(const protocol::CmIdRecord& id, const Link& link);
 
-// Returns the QP numbers that use the shared receive queue with this number.
+// Returns the numbers of the QPs that use the shared receive queue `srq` (ObjectNumbers::number).
 std::vector<uint32_t> qps_of_shared_receives(const AgentStatus& status, uint32_t srq);
 
-// The number of objects of each kind that a device has. Objects beyond the length of a process's list are
-// counted for the device of the first listed object.
+// The number of objects of each kind that a device has. If a process has more objects than its list can hold,
+// the others count for the device of the first listed object.
 struct ResourceSummary {
   uint64_t pd = 0, cq = 0, qp = 0, cm_id = 0, mr = 0, ctx = 0, srq = 0;
 };
+// Counts the objects of the link's device. `cm_id` includes identifiers that are bound to no device, and is 0
+// before Admin::add_cm_ids().
 ResourceSummary summary_of(const AgentStatus& status, const Link& link);
 
 // Returns whether the port is ACTIVE, so that packets can be sent.

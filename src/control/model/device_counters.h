@@ -14,7 +14,7 @@ namespace verbena::control {
 // The counters of a device: sums over its QPs, including destroyed ones, and the events of its link.
 struct DeviceCounters {
   std::array<uint64_t, transport::kQpCounterCount> qps{};  // by transport::QpCounter
-  uint64_t link_downed = 0;
+  uint64_t link_downed = 0;                                // how often the link went down
 
   uint64_t& operator[](size_t counter) { return qps[counter]; }
   uint64_t operator[](size_t counter) const { return qps[counter]; }
@@ -30,7 +30,7 @@ inline DeviceCounters counters_in(const protocol::DeviceCountersReply& reply) {
   return counters;
 }
 
-// Returns `sum` - `part`, or 0 if `part` is larger: it may have been read a moment after the sum.
+// Returns `sum` - `part`, or 0 if `part` is larger. `part` can be larger if it was read a moment after `sum`.
 constexpr uint64_t rest_of(uint64_t sum, uint64_t part) {
   return sum > part ? sum - part : 0;
 }

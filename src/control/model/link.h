@@ -17,6 +17,7 @@
 
 namespace verbena::control {
 
+// The number of entries of a link's GID table, used and unused.
 inline constexpr uint32_t kGidTableLength = 1024;
 
 // One entry of a link's GID table. The index of an entry stays the same as long as the address exists; a
@@ -48,8 +49,8 @@ struct Link {
 
   friend bool operator==(const Link&, const Link&) = default;
 
-  // Returns whether the port's state is shown as ACTIVE, else as DOWN. Programs of this host reach each other
-  // by shared memory even if the port is DOWN because the agent lacks UDP port 4791.
+  // Returns true if the port's state is shown as ACTIVE, false if it is shown as DOWN. Programs of this host
+  // reach each other by shared memory even if the port is DOWN because the agent lacks UDP port 4791.
   bool is_active() const { return up && has_wire; }
 };
 
@@ -76,19 +77,20 @@ inline std::optional<roce::Prefix> load_peer(const protocol::PeerRecord& record)
   return valid ? std::optional(peer) : std::nullopt;
 }
 
-// The link table that the agent sends to clients in a sealed memfd: one file serves all clients, and readers
-// need no lock. The other members are for the next agent, which continues from the file.
+// The link table. The agent sends it to clients as a sealed memfd: one file serves all clients, and readers
+// need no lock. Clients use only `links`. The next agent continues from the whole table.
 struct LinkSnapshot {
-  uint64_t generation = 0;
-  uint32_t next_device_index = 0;
-  std::vector<uint32_t> deleted;  // interface indexes whose automatic link the user deleted
-  std::vector<Link> links;        // in device order
+  uint64_t generation = 0;         // increases with each change of the table
+  uint32_t next_device_index = 0;  // Link::device_index of the next new link
+  std::vector<uint32_t> deleted;   // interface indexes whose automatic link the user deleted
+  std::vector<Link> links;         // in device order
 
   friend bool operator==(const LinkSnapshot&, const LinkSnapshot&) = default;
 };
 
+// Encodes a link table as protocol::LinkTableHeader describes.
 std::vector<std::byte> encode_links(const LinkSnapshot& snapshot);
-// Decodes a link table, also with record lengths of other versions. EPROTO if it is invalid.
+// Decodes a link table. Its records may have the lengths of another version. EPROTO if the table is invalid.
 Result<LinkSnapshot> decode_links(ConstBytes bytes);
 
 // Writes the table to a new sealed memfd, and returns it.
@@ -100,8 +102,8 @@ Result<LinkSnapshot> read_link_file(int fd);
 // MTU fits a network device whose MTU is at least this much larger.
 inline constexpr uint32_t kPacketOverhead = 80;
 
-// Returns the path MTU for a netdev's MTU, as enum ibv_mtu: the largest that fits together with the RoCEv2
-// headers, but at least 256 bytes; a netdev MTU of 1500 gives 1024.
+// Returns the path MTU for a netdev's MTU, as enum ibv_mtu. It is the largest that fits together with the
+// RoCEv2 headers, but at least 256 bytes. A netdev MTU of 1500 gives 1024.
 constexpr uint8_t path_mtu_of(uint32_t netdev_mtu) {
   uint8_t mtu = 5;  // IBV_MTU_4096
   while (mtu > 1 && netdev_mtu < (128u << mtu) + kPacketOverhead) --mtu;
@@ -129,10 +131,11 @@ inline constexpr std::array kPortSpeeds = std::to_array<PortSpeed>({
     {2, 128, "400 Gb/sec (4X NDR)", 400'000},
 });
 
-// Speed assumed for a netdev that reports none, such as loopback, a bridge and most virtual netdevs. They are
-// as fast as the CPU; the value is the one that veth reports.
+// Speed assumed for a netdev that reports none, such as loopback, a bridge and most virtual netdevs. These
+// netdevs are as fast as the CPU; the value is the one that veth reports.
 inline constexpr uint32_t kAssumedMegabits = 10'000;
 
+// Returns the entry for an Ethernet link of this speed in Mb/s. 0 means that the speed is unknown.
 constexpr const PortSpeed& port_speed_of(uint32_t megabits) {
   if (megabits == 0) megabits = kAssumedMegabits;
   for (const PortSpeed& each : kPortSpeeds) {

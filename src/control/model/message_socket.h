@@ -35,18 +35,21 @@ struct SocketPair {
 };
 Result<SocketPair> make_socket_pair();
 
-// Sends one message with copies of `fds`. EAGAIN instead of blocking; EPIPE without SIGPIPE.
+// Sends one message with copies of the descriptors `fds`. Never blocks: EAGAIN if the socket is full. EPIPE,
+// without SIGPIPE, if the other end is closed. EINVAL for more than kMaxScmFds descriptors.
 Result<void> send_message(int socket, ConstBytes message, std::span<const int> fds = {});
-// Receives one message. EAGAIN instead of blocking. Received descriptors are close-on-exec; the kernel closes
-// those beyond `max_fds`. REQUIRES: max_fds <= kMaxScmFds
+// Receives one message. Never blocks: EAGAIN if there is none. Received descriptors are close-on-exec; the
+// kernel closes those beyond `max_fds`. REQUIRES: max_fds <= kMaxScmFds
 Result<Received> receive_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
-// Like receive_message(), but leaves the message and its descriptors in the socket.
+// Like receive_message(), but leaves the message in the socket for the next call. The returned descriptors
+// are copies.
 Result<Received> peek_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
-// Like receive_message(), but blocks unless the socket is O_NONBLOCK. EAGAIN after the socket's SO_RCVTIMEO,
-// if it is set.
+// Like receive_message(), but waits for a message unless the socket is O_NONBLOCK. If the socket has a
+// receive timeout (SO_RCVTIMEO), EAGAIN after that time.
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 
-// Waits until poll(2) reports one of `events`, an error or a hang-up. Returns false at the deadline.
+// Waits until poll(2) reports one of `events`, an error or a hang-up, and returns true. Returns false at the
+// deadline.
 bool wait_until_ready(int fd, short events, TimePoint deadline);
 
 // The Unix socket address at which an agent listens.
@@ -55,13 +58,15 @@ struct AgentAddress {
   explicit AgentAddress(uid_t uid);
   // The path of an agent's socket file. REQUIRES: fits(path)
   explicit AgentAddress(std::string_view path);
+  // Returns whether the path is short enough for a socket address.
   static bool fits(std::string_view path) { return path.size() < sizeof(sockaddr_un::sun_path); }
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
   sockaddr_un storage{};
   socklen_t length = 0;
 };
 
-// Returns pid, user and group of the process at the other end (SO_PEERCRED).
+// Returns pid, user and group of the process at the other end when it connected (SO_PEERCRED). The pid is 0
+// if this process's pid namespace does not show the process.
 Result<ucred> peer_credentials(int socket);
 
 }  // namespace verbena::control

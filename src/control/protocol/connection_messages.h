@@ -21,25 +21,24 @@ namespace verbena::protocol {
 // Requests are sent after kHello like those in messages.h, and each gets one reply. Events are sent on
 // channels. A channel is a SOCK_SEQPACKET socket pair that the program creates. One end is the descriptor
 // that the application sees (rdma_event_channel::fd). The program sends the other end to the agent with
-// kCmOpenChannel, and keeps a copy. So when an agent is killed, the application's descriptor and all
-// undelivered events stay intact, and the next agent gets the other end again. The program can also write its
-// own events to this end. The agent sends one CmEvent per message. It never blocks, and queues events until
-// the socket is writable.
+// kCmOpenChannel, and keeps a copy of this end. So when an agent is killed, the application's descriptor and
+// all undelivered events stay intact. The next agent gets a copy of the other end again. The program can also
+// write its own events to this end. The agent sends one CmEvent per message. It never blocks, and queues
+// events until the socket is writable.
 //
 // The program numbers identifiers from 1 up. Identifiers of incoming requests are numbered by the agent, with
 // kCmAgentsNumber set. A number is reused only after two billion others, and never while in use. Numbers are
-// valid only on the program's connection to the agent. When that connection ends, the agent destroys its
-// identifiers as by kCmDestroyId. Peers get a DREQ for established connections and a REJ for others, and
-// ports become free.
+// valid only on the program's connection to the agent. When the program's connection ends, the agent destroys
+// the program's identifiers as by kCmDestroyId. Peers get a DREQ for established connections and a REJ for
+// others, and ports become free.
 
 // The maximum private data in bytes of any message: 224 in a DREP; a REP has at most 196.
 inline constexpr size_t kCmPrivateBytes = 224;
 
-// The parameters of one end of a connection that is being set up. From rdma_conn_param, rdma_connect() and
-// rdma_accept() build the parameters for the CmConnectRequest to the agent. The connection manager writes
-// them into the REQ or REP (management/cm/parameters.h). The peer's parameters come in a CmEvent,
-// translated to our view: the peer's initiator depth is our responder resources. Values
-// from outside may be arbitrary.
+// The parameters of one end of a connection that is being set up. rdma_connect() and rdma_accept() make them
+// from an rdma_conn_param, for the CmConnectRequest to the agent. The connection manager in the agent writes
+// them into the REQ or REP (management/cm/parameters.h). The peer's parameters come in a CmEvent, translated
+// to our view: the peer's initiator depth is our responder resources. Values from outside may be arbitrary.
 struct ConnectionParameters {
   uint32_t qpn;
   uint32_t qkey;        // only for UD: the accepting side's Q_Key
@@ -174,7 +173,8 @@ struct CmEvent {
   uint32_t type;   // enum rdma_cm_event_type
   int32_t status;  // as rdma_cm_event::status: 0, a negative errno value, or the reason of a REJ
   uint32_t id;
-  uint32_t listener;   // for CONNECT_REQUEST, the listener, and `id` is a new number of the agent's; else 0
+  uint32_t listener;   // for CONNECT_REQUEST the listener's number, and `id` is a new number that the agent
+                       // chose; else 0
   uint32_t multicast;  // for MULTICAST_*, CmJoinRequest::multicast
   CmConnection connection;
   CmRoute route;
@@ -197,7 +197,8 @@ static_assert(sizeof(CmIdRequest) == 24);
 
 struct CmDestroyReply {
   MessageHeader header;
-  uint32_t events;  // number sent so far to the channel, including a listener's connection requests
+  uint32_t events;  // number of events that the agent has sent for this identifier, including a listener's
+                    // connection requests
   uint32_t reserved;
 };
 static_assert(sizeof(CmDestroyReply) == 24);
@@ -282,7 +283,7 @@ static_assert(sizeof(CmOptionRequest) == 32);
 struct CmJoinRequest {
   MessageHeader header;
   uint32_t id;
-  uint32_t multicast;   // numbered by the program, as identifiers are
+  uint32_t multicast;   // the program's number for this membership
   uint32_t join_flags;  // enum rdma_cm_join_mc_attr_flags
   uint32_t reserved;
   CmAddress group;
@@ -305,8 +306,8 @@ static_assert(sizeof(CmMigrateRequest) == 24);
 
 struct CmRestoreRequest {
   MessageHeader header;
-  // create.header is unused. create.id is a number of the program's, also for an identifier that the former
-  // agent had numbered.
+  // create.header is unused. The program chooses create.id, even if the former agent had numbered the
+  // identifier.
   CmCreateRequest create;
   uint32_t state;  // kCmIdle, kCmBound, kCmListening, kCmConnected, kCmResolved
   uint32_t backlog;
@@ -317,7 +318,7 @@ struct CmRestoreRequest {
 };
 // Values of CmRestoreRequest::state. kCmResolved is a bound identifier with address and route resolved, for
 // which kCmResolveRoute or kCmConnect may follow. kCmConnected requires a known remote_id. The program
-// restores a connection without one as kCmResolved, or not at all.
+// restores a connection without a remote_id as kCmResolved, or not at all.
 inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3, kCmResolved = 4;
 // Flags of CmRestoreRequest::options. With kCmFamilyOptionSet, the program has chosen whether
 // kCmOwnFamilyOnly applies; otherwise the address decides, as for kCmBind.
@@ -376,7 +377,7 @@ inline constexpr uint32_t kNoDevice = UINT32_MAX;
 struct CmIdsReply {
   MessageHeader header;
   uint32_t count;     // records in the file
-  uint32_t left_out;  // records left out of it
+  uint32_t left_out;  // identifiers for which the file has no record
 };
 static_assert(sizeof(CmIdsReply) == 24);
 inline constexpr uint32_t kMaxCmIdRecords = 1u << 16;

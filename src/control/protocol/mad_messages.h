@@ -8,7 +8,9 @@
 
 namespace verbena::protocol {
 
-// The part of the agent protocol for management datagrams. It replaces the kernel's ib_umad for libibumad.
+// The part of the agent protocol for management datagrams. It replaces the kernel's ib_umad for libibumad. (A
+// MAD agent is a program's registration for a management class, as in ib_umad. "Agent" alone is Verbena's
+// agent.)
 //
 //   kMadGetPort     DeviceRequest -> MadPortReply: attributes of a link's port in the fabric
 //   kMadOpenPort    DeviceRequest -> header [socket]; flags: kMadLongMessages
@@ -19,11 +21,15 @@ namespace verbena::protocol {
 // kernel's struct ib_user_mad. The port stays open while any process has the socket, even after the session
 // that opened it has ended.
 //
-// A message of more than kMadBytes comes with a file that has the rest; its size is sealed
-// (base/sealed_file.h). The agent uses a file only beyond kMaxMadBytesInline. `length` is the total length.
-// Files are used, in either direction, only on ports opened with kMadLongMessages. Only on these ports,
-// `status` is significant in messages from the program: the agent returns a message with ETIMEDOUT at once,
-// as an unanswered request. So a new agent returns messages that the former agent has not returned.
+// Two features need a port that was opened with kMadLongMessages:
+//
+// 1. A message of more than kMadBytes can come with a file that has the rest, in either direction. The size
+// of the file is sealed (base/sealed_file.h), and UserMad::length is the total length. The agent uses a file
+// only beyond kMaxMadBytesInline.
+//
+// 2. A program may send a request with UserMad::status ETIMEDOUT. The agent does not send the request but
+// returns it at once, as unanswered. So after a restart of the agent, a program gets back the requests that
+// the former agent had not answered.
 //
 // Errors are the kernel's: EINVAL for an invalid class, version or OUI, or for methods registered already;
 // ENOMEM for too many MAD agents. EPERM for the class of connection management, which Verbena's agent handles
@@ -55,9 +61,10 @@ struct MadRegisterRequest {
 };
 static_assert(sizeof(MadRegisterRequest) == 56);
 inline constexpr uint32_t kMadLongMessages = 1;  // DeviceRequest::flags
-inline constexpr uint32_t kMadUserRmpp = 1;      // the program segments and reassembles RMPP messages itself
-// Registers the MAD agent with the number `agent`, which it had before Verbena's agent was restarted. EEXIST
-// if the number is in use.
+// MadRegisterRequest::flags: the program segments and reassembles RMPP messages itself.
+inline constexpr uint32_t kMadUserRmpp = 1;
+// MadRegisterRequest::flags: registers the MAD agent with the number `agent`, which it had before Verbena's
+// agent was restarted. EEXIST if the number is in use.
 inline constexpr uint32_t kMadKeepsNumber = 2;
 
 struct MadRegisterReply {

@@ -36,7 +36,7 @@ struct ForwardedDatagram {
   uint16_t source_port;
   uint8_t traffic_class;
   uint8_t hop_limit;
-  uint32_t reassembled;  // 1 if it arrived in IP fragments
+  uint32_t reassembled;  // 1 if the datagram arrived in IP fragments
 };
 static_assert(sizeof(ForwardedDatagram) == 56);
 
@@ -66,10 +66,11 @@ inline constexpr size_t kProgramBytes = 64;
 inline constexpr size_t kVersionBytes = 32;
 
 // Protocol versions. A library and an agent of neighbouring versions work together, so programs continue
-// during a package upgrade. The messages of a connection have the highest version known to both ends; a reply
-// has the version of its request. New fields are appended to a struct. An end that does not know a message
-// type answers EOPNOTSUPP. A request of the next version may be longer than ours. Other versions are refused
-// with EPROTONOSUPPORT, in a reply with the refusing end's version.
+// during a package upgrade. This release accepts the versions kOldestProtocolVersion to kProtocolVersion + 1
+// (is_neighbour()). The messages of a connection have the highest version known to both ends; a reply has the
+// version of its request. New fields are appended to a struct. An end that does not know a message type
+// answers EOPNOTSUPP. A request of the next version may be longer than in this release. Other versions are
+// refused with EPROTONOSUPPORT, in a reply with the refusing end's version.
 //
 // Version 2: HelloReply, StatusReply and SlotStatusReply are longer.
 // Version 3: channels between two slots, kAskChannel to kChannelSeen. Messages on the event socket have no
@@ -134,9 +135,9 @@ enum class MessageType : uint16_t {
 
   kGetCmIds = 48,       // header -> CmIdsReply [records] (connection_messages.h)
   kRenameLink,          // RenameRequest -> header
-  kGetKeptTrace,        // KeptTraceRequest -> KeptTraceReply [rings]: the first from that number on
+  kGetKeptTrace,        // KeptTraceRequest -> KeptTraceReply [rings]
   kStartTrace,          // StartTraceRequest -> header. Ends with the session.
-  kGetConnectionTrace,  // ConnectionTraceRequest -> KeptTraceReply [rings]: the first from that number on
+  kGetConnectionTrace,  // ConnectionTraceRequest -> KeptTraceReply [rings]
 
   // Connection management: connection_messages.h
   kCmOpenChannel = 64,
@@ -294,7 +295,7 @@ struct DomainRequest {
 static_assert(sizeof(DomainRequest) == 40);
 
 // Requests (kAskPeer) or brings (kPeer) a socket between two clients of one XRC domain. Each client gets an
-// end. The client that requested the socket sends requests on it, and the other client answers.
+// end of the socket. The client that requested the socket sends requests on it, and the other client answers.
 struct PeerMessage {
   MessageHeader header;  // error: 0, EAGAIN, or ENOENT if no client at the slot has the domain open
   uint64_t domain;       // the number used by the client that sends or receives this message
@@ -302,21 +303,21 @@ struct PeerMessage {
   uint32_t asked;        // in kPeer, 1 if this client requested the socket
 };
 static_assert(sizeof(PeerMessage) == 32);
+// The maximum number of kPeer messages that a client has not acknowledged.
 inline constexpr uint32_t kMaxPeersUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithChannels = 3;
 
 // Requests (kAskChannel) or brings (kChannel) a socket for a channel between two slots. Their processes may
-// belong to different users, or be the same process. Each slot gets an end; the agent is not involved
-// afterwards.
+// belong to different users, or be the same process. Each process gets an end of the socket; the agent is not
+// involved afterwards.
 struct ChannelMessage {
   // header.error is 0 if there is a socket. ENOENT if the other slot is not leased, EOPNOTSUPP if the other
   // process's library is too old for channels. EINVAL if own_slot is not the requester's or equals peer_slot.
-  // EAGAIN if a later request may succeed. The other process has yet to reconnect after an agent's restart,
-  // or does not read its events, or the agent cannot create a socket. ESTALE, without a request: the lease of
-  // the other slot has ended, and its former process may still have its end of a channel. The client
-  // acknowledges that with the message's sequence number, and waits for nothing before. The other slot goes
-  // to no other user until then.
+  // EAGAIN if a later request may succeed: the agent cannot create a socket now, or the other process does
+  // not read its events or has yet to reconnect. ESTALE, without a request: the lease of the other slot has
+  // ended, and the slot's former process may still have its end of a channel. The client acknowledges this
+  // message at once (kChannelSeen). Until then, the agent leases the other slot to no other user.
   MessageHeader header;
   uint32_t own_slot;   // of the client that sends or receives this message
   uint32_t peer_slot;  // the other slot
@@ -324,7 +325,8 @@ struct ChannelMessage {
   uint32_t peer_user;  // in kChannel, the user of the other slot as the agent sees it; 0 from old agents
 };
 static_assert(sizeof(ChannelMessage) == 32);
-// At most two thirds of them are of one user, except the client's own (base/quota.h).
+// The maximum number of kChannel messages that a client has not acknowledged. Channels to slots of one user
+// may be at most two thirds of them (base/quota.h). Root and the client's own user have no such limit.
 inline constexpr uint32_t kMaxChannelsUnseen = 64;
 
 inline constexpr uint16_t kFirstVersionWithCaptures = 4;
@@ -365,7 +367,8 @@ struct StartCaptureRequest {
 };
 static_assert(sizeof(StartCaptureRequest) == 24);
 
-// The next change of a slot's capture, in order. Each reply of kGetCaptureNews has one.
+// Reports one change of a slot's capture. Each kGetCaptureNews returns the next change, in the order in which
+// they happened.
 struct CaptureNewsReply {
   enum Kind : uint32_t {
     kNothing = 0,  // there is no change now
@@ -394,14 +397,15 @@ struct StartTraceRequest {
 };
 static_assert(sizeof(StartTraceRequest) == 24);
 
+// Requests the first stored trace whose number is `from` or higher. ENOENT if there is none.
 struct KeptTraceRequest {
   MessageHeader header;
   uint64_t from;
 };
 static_assert(sizeof(KeptTraceRequest) == 24);
 
-// Describes the trace of a slot whose process has ended. The descriptor is a file with TraceRings that no
-// longer changes.
+// Describes the trace of a slot whose process has ended, or of connections (ConnectionTraceRequest). The
+// descriptor is a file with TraceRings that no longer changes.
 struct KeptTraceReply {
   MessageHeader header;
   uint64_t number;   // increases with each trace; `from` selects by this number
@@ -415,8 +419,9 @@ struct KeptTraceReply {
 };
 static_assert(sizeof(KeptTraceReply) == 120);
 
-// Requests the connection trace of a running process. In the KeptTraceReply, ended_at and in_order are 0, and
-// `slot` is no valid slot number. The file is a copy, without later events.
+// Requests the trace of a running process's connection management: the first one whose number is `from` or
+// higher. ENOENT if there is none. In the KeptTraceReply, ended_at and in_order are 0, and `slot` is no valid
+// slot number. The file is a copy, without later events.
 struct ConnectionTraceRequest {
   MessageHeader header;
   uint64_t from;
@@ -510,7 +515,7 @@ inline MessageHeader reply_header(const MessageHeader& request, int error = 0) {
   return {kProtocolMagic, version, static_cast<uint16_t>(request.type | kReply), request.sequence, error};
 }
 
-// Returns the bytes of a reply, as long as the version of its request says.
+// Returns the bytes of a reply, cut to the length that the reply has in its header's version.
 template <class Reply>
 ConstBytes reply_bytes(const Reply& reply) {
   return bytes_of(reply).first(bytes_in<Reply>(reply.header.version));

@@ -13,12 +13,12 @@
 namespace verbena::protocol {
 
 // The progress of a QP's responder, encoded in one number of the status page (kQpReceivePsn). The agent reads
-// it to answer peers of a stopped process. All requests before `expected` are executed. So an RNR NAK for
-// `expected` or an earlier PSN acknowledges only executed requests.
+// this number to answer the peers of a stopped process. All requests before `expected` are executed. So an
+// RNR NAK for `expected` or an earlier PSN acknowledges only executed requests.
 struct ResponderProgress {
   uint32_t expected = 0;  // PSN; 24 bits
   uint32_t msn = 0;       // 24 bits
-  uint8_t rnr_retry = 0;  // of the QP's own requester; programs set the same at both ends
+  uint8_t rnr_retry = 0;  // rnr_retry of the QP's own requester; programs set the same value at both ends
   bool is_exact = false;  // true if stored before each acknowledgement, false if it may lag by a moment
 };
 
@@ -34,20 +34,21 @@ constexpr ResponderProgress decode_responder_progress(uint64_t number) {
           .is_exact = (number >> 63) != 0};
 }
 
-// The state that a process publishes of its QPs, for `verbena status`: a sparse memfd per slot. The agent
-// creates it and writes the secret; the process maps it and writes the rest. Contains plain numbers, none of
-// which a reader trusts. All accesses are relaxed atomics, except those of traces and the secret.
+// The status page: the state of its QPs that a process publishes for `verbena status`. Each slot has a page,
+// a sparse memfd. The agent creates the page and writes the secret; the process maps the page and writes the
+// rest. Readers do not trust the numbers in a page. All accesses are relaxed atomics, except those of traces
+// and the secret.
 
-// The route of a QP. For shared memory it also tells whether this process executes requests directly in the
+// The route of a QP. For shared memory, also says whether this process executes its requests directly in the
 // peer's memory (docs/one-host.md). Processes of older versions store only 0 or 1.
 enum class QpWay : uint8_t {
   kWire,
-  kMemory,      // shared memory; whether direct access works is unknown, or not yet known
+  kMemory,      // shared memory; unknown whether direct access works
   kAllReached,  // requests are executed in the peer's memory
-  kOnlyShared,  // executed directly only in memory that is shared anyway: the kernel forbids the rest
-  kForbidden,   // the kernel does not let us access the process
-  kOtherUser,   // the process is another user's, or not visible from here
-  kNotUsable,   // the peer's export table is invalid
+  kOnlyShared,  // requests are executed directly only in memory that both processes share anyway
+  kForbidden,   // no direct access: the kernel denies access to the peer's process
+  kOtherUser,   // no direct access: another user's process, or in another pid namespace
+  kNotUsable,   // no direct access: the peer's export table (list of its keys) is invalid
 };
 inline constexpr size_t kQpWays = 7;
 
@@ -55,6 +56,7 @@ inline constexpr size_t kQpNumbers = 25;         // transport::QpCounter, up to 
 inline constexpr size_t kQpMoreNumbers = 8;      // the counters from kFirstMoreCounter on
 inline constexpr size_t kQpsPerSlot = 1u << 14;  // roce::Qpn::kPerSlot
 
+// The main entry of a QP.
 struct alignas(64) QpStatus {
   SharedNumber in_use;  // 0 if there is no QP
   SharedNumber qpn;
@@ -69,6 +71,7 @@ static_assert(sizeof(QpStatus) == 256);
 
 inline constexpr size_t kPathNumbers = 8;  // transport::PathNumber
 
+// The state of a QP's path to its peer, such as the round-trip time; zeros without a path.
 struct alignas(64) PathStatus {
   std::array<SharedNumber, kPathNumbers> numbers;  // transport::PathNumbers
 };
@@ -80,7 +83,7 @@ enum QpDetail : uint8_t {
   kQpSharedReceives,   // number_of() the QP's shared receive queue; 0 if there is none or it is not listed
   kQpPort,             // 0 if not set yet
   kQpMigration,        // enum ibv_mig_state
-  kQpSendPsn,          // this and the following may lag by a moment
+  kQpSendPsn,          // next PSN to send; this number and the following ones may lag by a moment
   kQpReceivePsn,       // for responders: ResponderProgress
   kQpWaitingSends,     // posted and not completed
   kQpWaitingReceives,  // in the QP's own receive queue
@@ -102,7 +105,9 @@ static_assert(sizeof(QpMore) == 64);
 // numbers them differently.
 enum class ObjectKind : uint8_t { kNone, kContext, kPd, kCq, kMr, kSrq, kCount };
 
-// Meanings of ObjectStatus::values by kind.
+// Indexes of ObjectStatus::values, by kind. A value that names another object (kPdContext, kMrPd, kSrqCq ...)
+// is the number_of() that object. The value is 0 if there is no such object or the list has no room for it.
+// kPdUsers, kCqUsers: number of objects that use this object.
 enum ContextValue : uint8_t { kContextNone };
 enum PdValue : uint8_t { kPdContext, kPdUsers };
 enum CqValue : uint8_t { kCqContext, kCqUsers, kCqEntries, kCqOverrun };  // kCqOverrun: 1 after an overrun
@@ -110,6 +115,7 @@ enum MrValue : uint8_t { kMrPd, kMrLocalKey, kMrRemoteKey, kMrLength, kMrAddress
 enum SrqValue : uint8_t { kSrqPd, kSrqCq, kSrqType, kSrqNumber };  // kSrqType: enum ibv_srq_type
 inline constexpr size_t kObjectValues = 6;
 
+// An entry of a process's list of objects.
 struct alignas(64) ObjectStatus {
   SharedNumber kind;  // ObjectKind; kNone if free, or not completely written
   SharedNumber device_index;
@@ -139,17 +145,19 @@ struct QpPeer {
 };
 static_assert(sizeof(QpPeer) == 16);
 
+// The counters of a slot's port to the network: indexes of StatusPage::port.
 enum PortCounter : uint8_t {
   kPortSentPackets,
   kPortSentBytes,
   kPortReceivedPackets,
   kPortReceivedBytes,
   kPortSendErrors,
-  kPortFirstDropReason,  // net::DropReason follows, one number each
+  kPortFirstDropReason,  // from here on: packets dropped, by net::DropReason
 };
 
 inline constexpr size_t kPortNumbers = 63;
 
+// The layout of a status page. New members are appended; a page of an older agent is shorter.
 struct StatusPage {
   static constexpr uint64_t kMagic = 0x7665726265'6e6102;  // "verben", "a", layout 2
   SharedNumber magic;
@@ -186,7 +194,8 @@ inline constexpr size_t kStatusBytesWithoutPeers = offsetof(StatusPage, peers);
 static_assert(kStatusBytesWithoutPeers == kStatusBytesWithoutSecret + 64);
 static_assert(sizeof(StatusPage) == kStatusBytesWithoutPeers + kQpsPerSlot * sizeof(QpPeer));
 
-// Reads the secret of a page. Returns zeros if the page is unreadable or of an older agent.
+// Reads the secret of the page in the file `page`. Returns zeros if the page is unreadable or of an older
+// agent.
 inline SlotSecret secret_in(int page) {
   SlotSecret secret{};
   const auto at = static_cast<off_t>(offsetof(StatusPage, secret));

@@ -11,10 +11,10 @@ namespace verbena::protocol {
 using SharedNumber = std::atomic<uint64_t>;
 static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
 
-// The latest events of a slot's QPs, for `verbena trace`: rings in the status page that the process's shard
-// writes. The agent has the page, too, so the rings can be read while the process hangs and after it has
-// ended. They contain plain numbers that a reader does not trust. Connection management events are in rings
-// of the agent, which returns copies.
+// The latest events of a slot's QPs, for `verbena trace`. (A slot is a process's share of the QP numbers.)
+// The events are in rings in the slot's status page, which the process writes. The agent has the page, too,
+// so the rings can be read while the process hangs and after it has ended. Readers do not trust the numbers
+// in the rings. Connection management events are in rings of the agent, which returns copies.
 //
 // The comments list the numbers of each kind of event (TraceEntry::numbers) in order. New kinds are appended
 // to their part.
@@ -27,12 +27,12 @@ enum class TraceKind : uint8_t {
   kState,          // enum ibv_qp_state before and after, TraceCause
   kPeer,           // the peer's GID (two numbers, in memory order), QPN | path MTU << 32, expected PSN
   kReadyToSend,    // first PSN, ACK timeout code | retry_cnt << 8 | rnr_retry << 16
-  kRoute,          // TraceWay
+  kRoute,          // TraceWay: the new route to the peer
   kTimeout,        // oldest unacknowledged PSN, PSN after the last one sent, tries left, timeout in ns
   kProbe,          // probed PSN
-  kLost,           // first PSN, number of packets: considered lost and retransmitted
+  kLost,           // first PSN, number of packets: these packets are considered lost and are retransmitted
   kGoesBack,       // PSN from which everything is retransmitted, PSN after the last one sent
-  kImpliedLoss,    // PSN whose response was skipped
+  kImpliedLoss,    // PSN of a request whose response did not come although a later one did
   kNakSent,        // PSN, AETH syndrome
   kNakReceived,    // PSN, AETH syndrome, tries left for an RNR NAK
   kRefused,        // opcode of the request | NAK code << 8, PSN, address, key | bytes << 32
@@ -40,11 +40,11 @@ enum class TraceKind : uint8_t {
   kDuplicate,      // received PSN, expected PSN, opcode
   kSendFailed,     // enum ibv_wc_status | enum ibv_wr_opcode << 32, wr_id, first PSN, bytes
   kReceiveFailed,  // enum ibv_wc_status, wr_id
-  kFlushed,        // send requests, receive requests
+  kFlushed,        // number of send requests, number of receive requests
   kCqOverrun,      // 0 for the send queue, 1 for the receive queue
   kAsyncEvent,     // enum ibv_event_type
   kDropped,        // TraceDrop, opcode, PSN
-  kPortFull,       // TraceWay
+  kPortFull,       // TraceWay: the route on which nothing can be sent at the moment
   kLeftOut,        // TraceKind, number of events suppressed by the rate limit
   // Connection management events: observe/trace/connection_note.h packs their numbers.
   kCmCall,      // a call of a librdmacm function, or its failure with an errno value
@@ -62,15 +62,18 @@ enum class TraceKind : uint8_t {
   kDetailEnd,
 };
 
+// The cause of a change of state: the program asked for it, the QP failed, or the device is gone.
 enum class TraceCause : uint8_t { kAsked, kFailure, kDeviceGone };
+// How a QP reaches its peer: not at all yet, over the network, or by shared memory.
 enum class TraceWay : uint8_t { kNowhere, kWire, kMemory };
+// The reason why a received packet or message was dropped.
 enum class TraceDrop : uint8_t {
   kNotReady,  // the QP does not receive in its state
   kWrongService,
   kBadPkey,
   kBadSource,
   kBadQkey,
-  kNoReceive,      // for a datagram, or a message of an unreliable service
+  kNoReceive,      // no receive request was posted for a message of an unreliable service
   kBrokenMessage,  // unreliable service: the message could not be placed completely
 };
 
@@ -114,6 +117,7 @@ struct alignas(64) TraceRing {
 };
 static_assert(sizeof(TraceRing) == 64 + kTraceEntries * sizeof(TraceEntry));
 
+// The trace rings of a slot: one for rare events, and one for requests and packets.
 struct TraceRings {
   static constexpr uint64_t kMagic = 0x7665726265'747201;  // "verbe", "tr", layout 1
   alignas(64) SharedNumber magic;                          // 0 if the process's library writes no traces

@@ -39,9 +39,10 @@ struct Choice {
   control::Link link;
   int port = 0;
 };
-// Selects an adapter and a port as libibumad does. Returns a named adapter as is, even if its port is down,
-// unless `port` is 0. Otherwise selects an active adapter that matches, preferably one with an address that
-// is not link-local. Errors: ENODEV if there is none.
+// Selects an adapter and a port as libibumad does. If the program names an adapter and `port` is not 0,
+// returns that adapter and port without a check: the port may be down or not exist. Otherwise selects an
+// active adapter that matches, preferably one with an address that is not link-local. Errors: ENODEV if there
+// is none.
 Result<Choice> choose(const char* name, std::optional<int> port);
 
 // struct umad_ca_pair of umad.h since rdma-core 56. Names the devices that serve a port's SMI (subnet

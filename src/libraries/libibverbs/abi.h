@@ -46,7 +46,7 @@ inline int is_null(const char* argument) {
   return because(EINVAL, "{} is null", argument);
 }
 
-// The answer of a call that fails with `code`: a number, or the Result of a pointer.
+// Returns the failure `code` in the return type of a call: an int, or the Result of a pointer.
 template <class Answer>
 Answer failure(int code) {
   if constexpr (std::is_same_v<Answer, int>) {
@@ -58,8 +58,8 @@ Answer failure(int code) {
 
 // Implements a C function about `object`: runs action(provider::Context&) for the object's context. If the
 // action returns 0 or an errno value, returns that as answer_code() does; if it returns a Result<T*>, returns
-// the pointer as answer_pointer() does. EINVAL if `object` is null or not alive. `name`: the function's name,
-// for the log.
+// the pointer as answer_pointer() does. Fails with EINVAL if `object` is null or not alive. `name` is the
+// function's name, for the log.
 template <class Object, class Action>
 auto call(const Object* object, Action action, const char* name = __builtin_FUNCTION()) {
   using Answer = decltype(action(std::declval<provider::Context&>()));
@@ -79,7 +79,7 @@ struct Needed {
   const char* name;
   const void* pointer;
 };
-// Like call() above, and also EINVAL if `argument` is null.
+// Like call() above, but also fails with EINVAL if `argument` is null.
 template <class Object, class Action>
 auto call(const Object* object, Needed argument, Action action, const char* name = __builtin_FUNCTION()) {
   using Answer = decltype(action(std::declval<provider::Context&>()));
@@ -123,7 +123,8 @@ int destroy(Object* object, Action action, const char* name = __builtin_FUNCTION
     return how(object, [&](auto& provider) { return provider.__VA_ARGS__; }); \
   }
 
-// Copies as much of the struct as the caller has room for, and zeros what is beyond ours.
+// Copies as much of the struct as the caller's `size` bytes have room for. If the caller's struct is longer
+// than ours, zeros the rest.
 template <class Struct>
 void copy_out(void* to, size_t size, const Struct& from) {
   std::memset(to, 0, size);

@@ -21,8 +21,9 @@ std::span<provider::Provider* const> registered_providers();
 Result<std::vector<std::shared_ptr<provider::Device>>> merged_devices(
     std::span<provider::Provider* const> providers);
 
-// Opens the device of a command descriptor with the provider that owns the descriptor. Errors: EINVAL if no
-// provider owns the descriptor; EOPNOTSUPP if no provider supports imports; other errors of the owner.
+// Opens the device of a command descriptor (another context's cmd_fd) with the provider that owns the
+// descriptor. Errors: EINVAL if no provider owns the descriptor; EOPNOTSUPP if no provider supports imports;
+// other errors of the owner.
 Result<provider::Provider::Imported> import_device(std::span<provider::Provider* const> providers,
                                                    int cmd_fd);
 
@@ -38,10 +39,10 @@ class DeviceHandle : public ibv_device {
   static DeviceHandle& of(ibv_device* device) { return *static_cast<DeviceHandle*>(device); }
 
   const provider::DeviceInfo& info() const { return info_; }
-  // Whether `other` describes the same device: equal index, names and GUID.
+  // Returns whether `other` describes the same device: equal index, names and GUID.
   bool is(const provider::DeviceInfo& other) const;
-  // Replaces the provider's object for this device by `device`, which gets the old object. Called when the
-  // provider lists its devices again. REQUIRES: the list of known devices is locked
+  // Exchanges the provider's object for this device and `device`: afterwards `device` has the old object.
+  // Called when the provider lists its devices again. REQUIRES: the list of known devices is locked
   void renew(std::shared_ptr<provider::Device>& device) { device_.swap(device); }
   Result<std::unique_ptr<provider::Context>> open();
 

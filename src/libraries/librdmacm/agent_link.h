@@ -22,7 +22,7 @@ struct Told {
   protocol::CmEvent event;
 };
 
-// Whether the application should still get an event of `type` that a restoration posted, now that the
+// Returns whether the application should still get an event of `type` that a restoration posted, now that the
 // identifier is in `state`. Events of the dead agent, read before that event, may have ended the operation.
 bool still_concerns(State state, rdma_cm_event_type type);
 
@@ -38,12 +38,12 @@ class Restoration {
         generation_(agent.generation),
         deadline_(agent.deadline) {}
 
-  // Makes run() restore this identifier in the state `before`, because a request about the identifier is in
-  // progress and will be repeated.
+  // Makes run() restore this identifier in the state `before`, the state before a request. The request was in
+  // progress when the agent died, and will be repeated.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
   // Restores everything. Returns ECONNRESET if this agent is dead, too, and ETIMEDOUT if it does not answer.
   Result<void> run();
-  // The events to post after run(), whether or not run() has failed.
+  // Returns the events to post after run(), whether or not run() has failed.
   const std::vector<Told>& told() const { return told_; }
 
  private:

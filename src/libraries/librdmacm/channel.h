@@ -23,8 +23,9 @@ namespace verbena::rdmacm {
 // The class can take events back out, for an identifier that is destroyed or moves to another channel. The
 // other events must keep their order, and `fd` must be readable if and only if there is an event. So events
 // that were read too early wait in `early_`, and the socket holds a token for each of them. A token is a
-// message whose reader gets the first event of `early_`. Each message in the socket thus yields one event.
-// Messages that do not fit are sent when others are read. So while some are unsent, there is one to read.
+// message whose reader gets the first event of `early_`. Each message in the socket thus yields one event. If
+// the socket is full, messages wait in this object, and are sent when others have been read. So while
+// messages are unsent, the socket has a message to read.
 //
 // Thread-safe. A channel lives as long as an identifier uses it, even after the application destroyed it.
 class Channel : public rdma_event_channel {
@@ -53,7 +54,7 @@ class Channel : public rdma_event_channel {
     return has_unsent();
   }
 
-  // Whether post() was ever called, so that events of this process may be in the channel.
+  // Returns whether post() was ever called, so that events of this process may be in the channel.
   bool has_own_events() {
     const std::lock_guard lock(mutex_);
     return has_own_events_;

@@ -17,8 +17,8 @@ namespace verbena::rdmacm {
 
 // An open device, and the objects that its identifiers share: rdma_cm_id::verbs, the default protection
 // domain, the XRC domain. The domains exist while identifiers use the device, or while objects of the
-// application use them. The context is never closed, because applications keep using rdma_cm_id::verbs after
-// the identifier is gone (rdma_get_devices(3)).
+// application are in the domains. The context is never closed, because applications keep using
+// rdma_cm_id::verbs after the identifier is gone (rdma_get_devices(3)).
 struct Device {
   ibv_context* context = nullptr;
   int index = 0;
@@ -44,8 +44,9 @@ class Devices {
   // Returns ENODEV if there is no RDMA device. Called before a channel or an identifier is created. Once
   // successful, always succeeds.
   Result<void> require_any();
-  // Returns the device of this name (protocol::CmRoute::link); ENODEV if there is none. If several devices
-  // have the name because one is gone, prefers the one with this index.
+  // Returns the device of this name (protocol::CmRoute::link), opened if necessary. Errors: ENODEV if there
+  // is none or it cannot be opened; those of ibv_query_device(3). If several devices have the name because
+  // one is gone, prefers the one with this index.
   Result<std::shared_ptr<Device>> find(const std::string& name, uint32_t index);
   // Returns all current devices that can be opened, in the order of their indices; ENODEV if there is no
   // device.

@@ -66,8 +66,8 @@ class Identifier : public rdma_cm_id {
 
   static Identifier& of(rdma_cm_id* id) { return *static_cast<Identifier*>(id); }
 
-  // Whether `id` is a live identifier of this process, or of its parent before fork(). Does not read the
-  // memory at `id`.
+  // Returns whether `id` is a live identifier of this process, or of its parent before fork(). Does not read
+  // the memory at `id`.
   static bool is_one(const rdma_cm_id* id);
 
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
@@ -82,19 +82,20 @@ class Identifier : public rdma_cm_id {
 
   // Count delivered events (rdma_get_cm_event(3)) and acknowledged ones (rdma_ack_cm_event(3)).
   // wait_until_acknowledged() returns when the counts match; after 2 s it logs that `call` waits.
-  // count_delivery() returns false, and counts nothing, if the event's multicast membership has ended.
+  // count_delivery() returns false if the event's multicast membership has ended: then the application must
+  // not see the event, and no acknowledgement is expected.
   bool count_delivery(const protocol::CmEvent& message);
   void acknowledge(uint32_t membership);
   void wait_until_acknowledged(const char* call);
-  // Whether all events about this identifier that the agent of `generation` has sent were delivered. `sent`
-  // is their number. Used when the identifier is destroyed.
+  // Returns whether all events about this identifier that the agent of `generation` has sent were delivered.
+  // `sent` is their number. Used when the identifier is destroyed.
   bool has_all_events(uint32_t sent, uint32_t generation) {
     const std::lock_guard lock(mutex);
     return sent == 0 || (generation == agents_generation && sent == agents_events);
   }
 
-  // Whether the last event that a restoration posted to this identifier is from the restoration at the agent
-  // of `generation`.
+  // Returns whether the restoration at the agent of `generation` was the last one to post an event to this
+  // identifier.
   bool was_told_by(uint32_t generation) {
     const std::lock_guard lock(mutex);
     return told_by == generation;
@@ -154,8 +155,8 @@ class Identifier : public rdma_cm_id {
 };
 
 // The identifiers and event channels of a process, by the numbers that events carry. Thread-safe. The table's
-// lock is taken before an identifier's mutex. Under the table's lock, the agent gets no requests except those
-// that restore identifiers.
+// lock is taken before an identifier's mutex. A thread that holds the table's lock sends the agent no
+// requests, except those that restore identifiers.
 class IdentifierTable {
  public:
   // Assigns numbers after `last_number`.
@@ -170,8 +171,8 @@ class IdentifierTable {
 
   void add(std::shared_ptr<Channel> channel);
   void remove(const Channel& channel);
-  // Whether this channel was the last one to be removed, within the last 100 ms. If so, rdma_get_cm_event()
-  // waits before it fails.
+  // Returns whether this channel was the last one to be removed, within the last 100 ms. If so,
+  // rdma_get_cm_event() waits before it fails.
   bool was_just_removed(const rdma_event_channel* channel);
   std::vector<std::shared_ptr<Channel>> channels();
   // Returns the channel of the application's pointer; EBADF if the channel was destroyed or never existed.

@@ -27,6 +27,8 @@ Result<std::shared_ptr<Channel>> create_channel(Process& process);
 void destroy_channel(Process& process, const std::shared_ptr<Channel>& channel);
 
 // Creates an identifier, in this process and at the agent. Without a channel, the identifier is synchronous.
+// Errors: EINVAL for an unknown port space; ENODEV if there is no RDMA device; EBADF if `channel` was
+// destroyed; those of the agent.
 Result<Identifier*> create_identifier(rdma_event_channel* channel, void* context, rdma_port_space space,
                                       ibv_qp_type type);
 // Destroys an identifier, here and at the agent. Drops its undelivered events, and waits until the

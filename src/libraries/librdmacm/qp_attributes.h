@@ -8,7 +8,8 @@ namespace verbena::rdmacm {
 
 // Fills the attributes with which a QP of this identifier enters attributes.qp_state, like the kernel's
 // rdma_init_qp_attr(), and returns their mask. Errors: EINVAL if the identifier has no device, the connection
-// has ended, or the connection's setup is not far enough for that state.
+// has ended, the connection's setup is not far enough for that state, or the state is none of INIT, RTR and
+// RTS.
 Result<int> qp_attributes(Identifier& identifier, ibv_qp_attr& attributes);
 
 // Change the state of the QP that librdmacm has created; return 0 or an errno value. initialize() moves `qp`

@@ -19,9 +19,9 @@ namespace verbena::rsockets {
 // The queues of a listening rsocket: unanswered connection requests, half-open streams, and streams ready for
 // accept(). The backlog and the listener's share limit the ready streams: while either is reached, further
 // requests wait in the first queue, without a queue pair, until a place becomes free or their senders give
-// up. Half-open streams take no place in the backlog, as in TCP's SYN queue. At the limit of the listener's
-// share the oldest gives way to a newcomer. A request whose sender's hardware address is unknown is set
-// aside, without a place in the backlog, while the kernel looks for that address. Thread-safe.
+// up. Half-open streams take no place in the backlog, as in TCP's SYN queue. If the half-open streams have
+// reached the listener's share, a new half-open stream replaces the oldest. A request is set aside, without a
+// place in the backlog, while the kernel looks for its sender's hardware address. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
@@ -34,8 +34,9 @@ class AcceptQueue {
   AcceptQueue& operator=(const AcceptQueue&) = delete;
   static constexpr size_t kMaxRequests = 1024;                      // unanswered requests; more are rejected
   static constexpr Duration kSearchTime = std::chrono::seconds(1);  // as ibv_modify_qp(3) waits
-  // A host on the link answers ARP in less. Each further pause is twice as long as the one before: some ten
-  // looks in a second, however many hosts do not answer.
+  // The pause before the first check whether the kernel knows a sender's hardware address; a host on the link
+  // usually answers ARP sooner. Each further pause is twice as long as the previous one, so a request is
+  // checked about ten times within kSearchTime.
   static constexpr Duration kFirstPause = std::chrono::milliseconds(1);
 
   void set_backlog(size_t backlog) {
@@ -44,7 +45,7 @@ class AcceptQueue {
   }
 
   // Queues a connection request. Returns false if kMaxRequests requests are queued or the listener is closed.
-  // Those that look_again() puts back also count: 2 * kMaxRequests are the most.
+  // Requests that look_again() puts back also count, so there are at most 2 * kMaxRequests requests.
   bool add_request(Request request) {
     const std::lock_guard lock(mutex_);
     if (closed_ || requests_.size() >= kMaxRequests) return false;
@@ -100,9 +101,10 @@ class AcceptQueue {
     searches_.emplace(now + kFirstPause, Search{std::move(request), now + kSearchTime, kFirstPause});
     return oldest;
   }
-  // Looks again for the sender of one request that was set aside, if it is time: is_known(request). If the
-  // sender is known now, the request comes behind the others. Returns a request to reject, if there is one:
-  // its sender has not answered for kSearchTime, or the listener is closed.
+  // Checks one request that was set aside, if its pause is over: calls is_known(request), without a lock, to
+  // learn whether the kernel knows the sender's hardware address now. If so, queues the request behind the
+  // others. Returns a request to reject, if there is one: its sender has not answered for kSearchTime, or the
+  // listener is closed.
   template <class Predicate>
   std::optional<Request> look_again(TimePoint now, Predicate is_known) {
     std::unique_lock lock(mutex_);
@@ -122,16 +124,16 @@ class AcceptQueue {
     }
     return std::nullopt;
   }
-  // Returns when a request can be answered or its sender can be looked for again: `now` or later; kNever if
-  // there is none.
+  // Returns the time at which next_request() or look_again() has work: `now` if a request can be answered,
+  // else when the next pause ends; kNever if there is no such request.
   TimePoint next_turn(TimePoint now) {
     const std::lock_guard lock(mutex_);
     if (may_answer()) return now;
     return searches_.empty() ? kNever : std::max(now, searches_.begin()->first);
   }
-  // Releases the reserved place, and queues a half-open stream. Returns the streams to refuse: the oldest of
-  // too many half-open ones, or `stream` itself if the listener was closed meanwhile. There can be several
-  // where the share has become smaller.
+  // Releases the reserved place, and queues a half-open stream. Returns the streams to refuse: the oldest
+  // half-open streams if the listener's share is used up, or `stream` itself if the listener was closed
+  // meanwhile. There can be several, if the share has become smaller.
   std::vector<std::shared_ptr<Stream>> opening(std::shared_ptr<Stream> stream) {
     const std::lock_guard lock(mutex_);
     --reserved_;
@@ -142,8 +144,8 @@ class AcceptQueue {
     return oldest;
   }
 
-  // Makes a stream ready for accept(), even beyond the backlog. Called when the stream's connection is
-  // established. Returns false if the stream is not half-open.
+  // Makes a half-open stream ready for accept(), even beyond the backlog. Called when the stream's connection
+  // is established. Returns false if the stream is not half-open.
   bool opened(const Stream* stream) {
     const std::lock_guard lock(mutex_);
     auto taken = take_opening(stream);

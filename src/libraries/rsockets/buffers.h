@@ -19,7 +19,7 @@ class Buffers {
     settle();
   }
 
-  // The number of bytes that are still ahead of the cursor.
+  // Returns the number of bytes from the cursor to the end of the list.
   size_t size() const { return bytes_; }
   // Return the address and the number of the bytes from the cursor to the end of the current buffer. At the
   // end of the list, return nullptr and 0.
@@ -42,7 +42,8 @@ class Buffers {
   }
 
  private:
-  // Calls action(done, part) for each part of the next `bytes` bytes that lies in one buffer, and skips it.
+  // Splits the next `bytes` bytes into parts that lie in one buffer each, calls action(done, part) for each
+  // part, and skips the part. `done` is the number of bytes before the part, `part` its length.
   template <class Action>
   void for_parts(size_t bytes, Action action) {
     for (size_t done = 0; done < bytes;) {

@@ -35,8 +35,8 @@ class PollSet {
 };
 
 // An epoll(7) set for rsockets and plain descriptors mixed: stores the watched events of each descriptor.
-// Level-triggered; supports EPOLLONESHOT but not EPOLLET. Thread-safe. A change has no effect on calls of
-// wait() that are already running.
+// Level-triggered; supports EPOLLONESHOT but not EPOLLET. Thread-safe. A wait() that is already running does
+// not watch descriptors or events that are added meanwhile.
 class EventSet {
  public:
   static Result<std::shared_ptr<EventSet>> create();
@@ -49,7 +49,8 @@ class EventSet {
   // Changes the set as epoll_ctl(2) does. Errors: EEXIST, ENOENT, EINVAL, EBADF, EFAULT; EOPNOTSUPP for
   // EPOLLET.
   Result<void> control(int operation, int fd, const epoll_event* event);
-  // Waits as epoll_wait(2) does, and returns the number of events; 0 at the deadline.
+  // Waits as epoll_wait(2) does, and returns the number of events; 0 at the deadline. Errors: EINVAL if
+  // `events` is empty; those of PollSet::wait().
   Result<int> wait(std::span<epoll_event> events, TimePoint deadline);
 
  private:

@@ -22,12 +22,12 @@ class SendWindow {
   // REQUIRES: requests > 0
   SendWindow(uint32_t requests, uint32_t ring_bytes) : requests_(requests), ring_bytes_(ring_bytes) {}
 
-  // Whether a message may be sent. Exact for the sender, a hint for other threads.
+  // Returns whether a message may be sent. Exact for the sender, a hint for other threads.
   bool may_send() const {
     return has_room() && has_credit() && has_buffer_.load(std::memory_order_acquire) != 0;
   }
-  // Whether a WRITE into mapped memory may be posted: the send queue has a free entry, and the send ring has
-  // kSendLowWater free bytes. A WRITE needs no buffer and no credit of the peer.
+  // Returns whether a WRITE into mapped memory may be posted: the send queue has a free entry, and the send
+  // ring has kSendLowWater free bytes. A WRITE needs no buffer and no credit of the peer.
   bool has_room() const {
     return requests_posted_.load(std::memory_order_relaxed) - requests_done_.load(std::memory_order_acquire) <
                requests_ &&

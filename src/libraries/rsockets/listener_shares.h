@@ -9,20 +9,21 @@
 
 namespace verbena::rsockets {
 
-// The shares of a process's listening rsockets in what streams have before the application accepts them: a
-// descriptor of the program, and buffers. A peer makes such streams, and may withhold its confirmation. So
-// all listeners together have a quarter of RLIMIT_NOFILE, in equal shares, and 256 half-open streams.
-// Thread-safe.
+// Limits the streams that a listening rsocket has before the application accepts them. Each of these streams
+// takes a descriptor of the program, and buffers. A peer can cause many of them, and leave them half-open by
+// not confirming. So all listeners of the process together may have as many as a quarter of RLIMIT_NOFILE,
+// and 256 half-open ones. Each listener has an equal share of both limits. Thread-safe.
 class ListenerShares {
  public:
   static constexpr size_t kHalfOpen = 256;
-  static constexpr size_t kLeast = 8;  // a share, however many listeners there are
+  static constexpr size_t kLeast = 8;  // the minimum share of a listener, in streams
   explicit ListenerShares(size_t descriptors = descriptors_of_all()) : descriptors_(descriptors) {}
 
   void add_listener() { count_.fetch_add(1, std::memory_order_relaxed); }
   void remove_listener() { count_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // The maximum number of a listener's streams that are half-open or ready, and of those half-open.
+  // Return the share of one listener. streams() is the maximum number of half-open and ready streams
+  // together; half_open() is the maximum number of half-open streams.
   size_t streams() const { return share_of(descriptors_); }
   size_t half_open() const { return std::min(streams(), share_of(kHalfOpen)); }
 

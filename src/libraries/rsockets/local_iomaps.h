@@ -14,6 +14,7 @@ namespace verbena::rsockets {
 // mappings with PROT_WRITE to the peer, which may write to them. Thread-safe.
 class LocalIomaps {
  public:
+  // A mapping to announce: the entry, and its index in the peer's table.
   struct News {
     uint32_t index;
     IomapEntry entry;
@@ -21,15 +22,15 @@ class LocalIomaps {
 
   // Registers `length` bytes at `memory`, and maps them at `offset`, or at their own address if `offset` is
   // -1. Returns the offset. A mapping with PROT_WRITE takes one of the `places` entries in the peer's table.
-  // Errors: EINVAL for other protection bits and for a length of 0 or at least 4 GiB; ENOMEM if no entry is
-  // left; those of ibv_reg_mr(3).
+  // Errors: EINVAL for protection bits other than PROT_WRITE, and for a length of 0 or at least 4 GiB; ENOMEM
+  // if no entry is left; those of ibv_reg_mr(3).
   Result<off_t> map(ibv_pd* domain, void* memory, size_t length, int protection, off_t offset,
                     uint32_t places);
   // Deregisters a mapping. Errors: EINVAL if no mapping has this address and length.
   Result<void> unmap(void* memory, size_t length);
 
-  // has_news() tells whether mappings wait to be announced to the peer. next_news() removes and returns the
-  // next of them, for the caller to announce; nullopt if there is none.
+  // has_news() returns whether mappings wait to be announced to the peer. next_news() returns the next of
+  // these mappings, for the caller to announce, and no longer counts it as waiting; nullopt if there is none.
   bool has_news() const { return news_count_.load(std::memory_order_acquire) > 0; }
   std::optional<News> next_news();
 

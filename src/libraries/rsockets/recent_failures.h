@@ -10,8 +10,9 @@
 
 namespace verbena::rsockets {
 
-// The local addresses for which no queue pair could be created within the last second. Peers cause attempts,
-// which take long, as often as they like. Keeps the latest kMax addresses. Not thread-safe.
+// The local addresses for which creating a queue pair has failed within the last second. An attempt takes
+// long, and peers can cause attempts as often as they like. So callers do not repeat an attempt for these
+// addresses. Keeps the latest kMax addresses. Not thread-safe.
 class RecentFailures {
  public:
   static constexpr size_t kMax = 64;

@@ -21,8 +21,8 @@ namespace verbena::rsockets {
 class CmHandler {
  public:
   virtual ~CmHandler() = default;
-  // Called in the service's thread. The identifier lives until the call returns, and must not be destroyed
-  // during the call.
+  // Handles one event, in the service's thread. The identifier lives until the call returns, and must not be
+  // destroyed during the call.
   virtual void on_cm_event(const rdma_cm_event& event) = 0;
 };
 
@@ -45,7 +45,7 @@ class Service {
   // starting a thread.
   static Result<Service*> instance();
 
-  // The event channel of all identifiers of rsockets.
+  // Returns the event channel of all identifiers of rsockets.
   rdma_event_channel* channel() { return channel_; }
   ListenerShares& listener_shares() { return listener_shares_; }
 

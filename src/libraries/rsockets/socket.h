@@ -73,7 +73,8 @@ class WaitList {
   // Wakes the threads, except the caller, that wait for a condition in `ready`. REQUIRES: the caller computed
   // `ready` after the change that made the conditions true
   void wake(Interest ready);
-  // Whether more than one thread waits. If so, a thread that consumes an event must re-arm the notification.
+  // Returns whether more than one thread waits. If so, a thread that consumes an event must re-arm the
+  // notification.
   bool is_shared() const { return count_.load(std::memory_order_relaxed) > 1; }
 
  private:
@@ -84,23 +85,24 @@ class WaitList {
 };
 
 // Waits until a condition in `interest`, POLLERR or POLLHUP holds for the socket, and returns the conditions
-// that hold. Busy-polls for Configuration::polling_time, then sleeps. Errors: EINTR, ETIMEDOUT at the
-// deadline, ENOMEM if the thread has no Waker, those of poll(2).
+// that hold. Busy-polls for Configuration::polling_time, then sleeps. Errors: EINTR if a signal interrupts
+// the sleep, unless all installed handlers have SA_RESTART; ETIMEDOUT at the deadline; ENOMEM if the thread
+// has no Waker; those of poll(2).
 Result<Interest> wait_for(Socket& socket, Interest interest, TimePoint deadline = kNever);
 
 // Like wait_for(), without a deadline. If `may_block` is false, fails with EAGAIN instead of waiting.
 Result<void> await(Socket& socket, Interest interest, bool may_block);
 
 // Waits until a plain descriptor is writable, or Configuration::wake_up_interval has passed. The caller then
-// tries to write again. Errors: EINTR, those of poll(2).
+// tries to write again. Errors: EINTR as for wait_for(); those of poll(2).
 Result<void> await_room(int fd);
 
 // Returns the timeout for poll(2): the milliseconds until the deadline, rounded up, at most
 // Configuration::wake_up_interval.
 int sleep_time(TimePoint deadline);
 
-// Stores an option's value in the output buffer of rgetsockopt(). set() fails with EINVAL if the buffer is
-// too small, and EFAULT if the buffer is null.
+// Stores an option's value in the output buffer of rgetsockopt(). set() also stores the value's size in
+// `*length`. Errors of set(): EFAULT if the buffer is null, EINVAL if it is too small.
 class OptionValue {
  public:
   OptionValue(void* to, socklen_t* length) : to_(to), length_(length) {}
@@ -131,8 +133,8 @@ struct Sizes {
   uint32_t iomap_entries = configuration().iomap_entries;
 };
 
-// Returns the size that an option of level SOL_RDMA sets, for the options that streams and datagrams share;
-// null for other options.
+// Returns the member of Sizes that an option of level SOL_RDMA sets, for the options that streams and
+// datagrams share; null for other options.
 uint32_t Sizes::*size_option(int name);
 
 // An rsocket: the interface that the C functions of rsocket(7) call. Functions that only streams support

@@ -13,7 +13,7 @@ namespace verbena::rsockets {
 
 // Stores and returns the socket options of a stream, except state, errors and segment size, which class
 // Stream returns. Sizes of buffers and queues take effect when a connection is set up. SO_REUSEADDR and
-// IPV6_V6ONLY also act on the rdma_cm_id; the keep-alive options need a timer of the stream's. SO_LINGER,
+// IPV6_V6ONLY also act on the rdma_cm_id. For the keep-alive options, class Stream sets a timer. SO_LINGER,
 // SO_OOBINLINE and TCP_NODELAY are only stored; TCP_KEEPCNT, TCP_KEEPINTVL and TCP_MAXSEG are ignored.
 // Unknown options fail with EOPNOTSUPP as in rdma-core: programs that then fall back to a plain socket rely
 // on it. Not thread-safe: used under the stream's lock.

@@ -145,8 +145,8 @@ struct ConnectData {
     return bytes;
   }
 
-  // Errors: EPROTO if the data are too short or the table has fewer than kTableEntries entries; EOPNOTSUPP
-  // for another version.
+  // Parses connection data. Errors: EPROTO if the data are too short or the table has fewer than
+  // kTableEntries entries; EOPNOTSUPP for another version.
   static Result<ConnectData> decode(ConstBytes from) {
     if (from.size() < kBytes) return fail(EPROTO);
     if (from[kVersionAt] != std::byte{kVersion}) return fail(EOPNOTSUPP);

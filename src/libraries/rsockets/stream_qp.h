@@ -17,8 +17,9 @@ namespace verbena::rsockets {
 // poll_mutex_, and may be any thread. No function sleeps.
 class StreamQp {
  public:
-  // Creates a queue pair on `id`, registers its buffers, and posts its receives. Errors: those of the verbs;
-  // ENOMEM if there is no memory for the buffers. REQUIRES: `id` is bound to a device
+  // Creates a queue pair on `id`, registers its buffers, and posts its receives. Adapts the `wanted` sizes to
+  // the device's limits: sizes() returns the result. Errors: those of the verbs; ENOMEM if there is no memory
+  // for the buffers. REQUIRES: `id` is bound to a device
   static Result<std::unique_ptr<StreamQp>> create(rdma_cm_id* id, const Sizes& wanted);
   // REQUIRES: the identifier that create() got still exists
   ~StreamQp();
@@ -32,8 +33,8 @@ class StreamQp {
 
   // ---- state of the connection
 
-  // An up connection can send control messages. More data may arrive on a readable connection. The
-  // application may send data on a writable connection.
+  // is_up() returns whether the connection can send control messages. is_readable() returns whether more data
+  // may arrive. is_writable() returns whether the application may still send data.
   bool is_up() const { return has(kUp); }
   bool is_readable() const { return has(kReadable); }
   bool is_writable() const { return has(kWritable); }

@@ -27,7 +27,7 @@ namespace verbena::cm {
 // duplicate request.
 struct Repetition {
   Mad mad;
-  bool kept = false;
+  bool kept = false;                     // whether `mad` has a datagram to send again
   MessageType type = MessageType::kReq;  // message type of `mad`
   uint16_t reason = 0;                   // Passage::reason
   uint16_t sent = 0;                     // number of transmissions
@@ -35,18 +35,18 @@ struct Repetition {
 
 // The state of one communication ID: a connection between two QPs in IBTA's sense, or a service ID
 // resolution. (Not to be confused with control::Connection, a socket to the agent.) The connection table owns
-// it; only the manager accesses it.
+// this object; only the manager accesses it.
 struct Connection {
   ConnectionInfo info;
 
   bool has_owner = true;     // the owner has not called destroy() yet
   bool lingers = false;      // in state kIdle, but repeats its last answer for 16 s
-  uint64_t transaction = 0;  // transaction ID of the current request, which answers carry too
+  uint64_t transaction = 0;  // transaction ID of the current request and its answers
   uint64_t service_id = 0;   // of a service ID resolution
   uint64_t local_ca_guid = 0;
 
   Repetition last;
-  uint8_t retries_left = 0;
+  uint8_t retries_left = 0;    // retransmissions by timer of Repetition::mad that are left
   uint8_t unasked = 0;         // retransmissions by timer to a peer that has never answered
   Duration timeout{};          // how long to wait for an answer before the first retransmission
   Duration repeat_after{};     // interval of retransmissions: `timeout`, or more after an MRA
@@ -113,12 +113,15 @@ class ConnectionTable {
   Connection& take_up(const ConnectionInfo& agreed, uint64_t context);
   // Deletes the connection at once, in any state and without a message.
   void release(Connection& connection);
-  // Deletes the connection if its owner has destroyed it, its state is kIdle, and it does not linger.
+  // Deletes the connection if its owner has called destroy(), its state is kIdle, and it is not kept by
+  // linger().
   void release_if_done(Connection& connection);
-  // Marks the connection as destroyed: its owner gets no more events of it. Deletes the connection if nothing
-  // is left to do, or if the account has too many that await a DREP (ManagerConfig::max_unanswered).
+  // Marks the connection as destroyed: its owner gets no more events. Deletes the connection if nothing is
+  // left to do, or if it waits for a DREP and its account has too many such connections
+  // (ManagerConfig::max_unanswered).
   void disown(Connection& connection);
 
+  // Finds a connection or resolution by our ID, also after destroy(). Returns nullptr if there is none.
   Connection* find(LocalId id) const {
     const auto found = by_local_id_.find(id);
     return found != by_local_id_.end() ? found->second.get() : nullptr;
@@ -127,8 +130,9 @@ class ConnectionTable {
   // EINVAL if its state is not in `states`.
   Result<Connection*> find_owned(LocalId id);
   Result<Connection*> find_owned(LocalId id, StateSet states);
+  // Finds a connection by the peer's address and ID. Returns nullptr if there is none.
   Connection* find_by_remote_id(const PeerNumber& id) const { return find_in(by_remote_id_, id); }
-  // Finds the connection that uses this QP of the peer: established, or being set up (kHoldsRemoteQpn).
+  // Finds the connection that uses this QP of the peer (kHoldsRemoteQpn). Returns nullptr if there is none.
   // `own`: the address at our end. `is_active`: our end is the active side.
   Connection* find_by_remote_qpn(const roce::Address& own, const roce::Address& peer, uint32_t qpn,
                                  bool is_active) const {
@@ -137,7 +141,7 @@ class ConnectionTable {
   // Returns the first connection at or after (qpn, id) that holds a local QP (kHoldsLocalQpn), in the order
   // of QPNs and then of IDs. Returns nullptr if there is none.
   const Connection* next_by_local_qpn(uint32_t qpn, LocalId id) const;
-  // Finds the service ID resolution that the peer requested under this ID.
+  // Finds the service ID resolution that the peer requested under this ID. Returns nullptr if there is none.
   Connection* find_sidr_request(const PeerNumber& id) const { return find_in(sidr_requests_, id); }
 
   // Makes the connection findable by the peer's ID and QPN. REQUIRES: its state is in kHoldsRemoteQpn, and
@@ -149,8 +153,8 @@ class ConnectionTable {
   void enter(Connection& connection, State state);
   // Enters TIMEWAIT for the local ACK timeout, at most longest_response_timeout (ManagerConfig).
   void enter_time_wait(Connection& connection, TimePoint now);
-  // Ends a connection that was refused, or a resolution that was answered. The answer is repeated for 16 s if
-  // the peer repeats the request.
+  // Enters kIdle, but keeps a connection that was refused, or a resolution that was answered, for 16 s. If
+  // the peer repeats its request in this time, the manager repeats the answer.
   void linger(Connection& connection, TimePoint now);
   // Ends TIMEWAIT or lingering; the connection enters kIdle.
   void stop_waiting(Connection& connection);
@@ -159,6 +163,7 @@ class ConnectionTable {
   // of the peer, also for duplicates.
   void await_owner(Connection& connection, TimePoint now);
 
+  // Starts the connection's timer, or changes its time (Connection::expires).
   void set_timer(Connection& connection, TimePoint when);
   void cancel_timer(Connection& connection);
   // Returns when the first timer of the account expires; kNever if none runs.
@@ -173,7 +178,7 @@ class ConnectionTable {
   bool has_room_for(uint32_t account) const { return half_open_.allows(account); }
   // Returns the number of connections in TIMEWAIT or lingering.
   size_t waiting() const { return waiting_; }
-  // Returns the number of connections in that state that their owner has not destroyed.
+  // Returns the number of connections in `state` that their owner has not destroyed.
   size_t owned_in(State state) const { return owned_[static_cast<size_t>(state)]; }
 
  private:
@@ -195,9 +200,9 @@ class ConnectionTable {
     const ConnectionInfo& info = connection.info;
     return qpn_key(info.path.source, info.path.destination, info.remote_qpn, info.is_active);
   }
-  // If an address is connected to itself, both sides are in the index, possibly with the same QPN: programs
-  // that connect without QPs invent QPNs (rdma-core's cmtime). For such a connection, the key of the active
-  // side differs from that of the passive side.
+  // If an address is connected to itself, both sides are in the index, possibly with the same QPN. (Programs
+  // that connect without QPs, such as rdma-core's cmtime, invent QPNs.) For such a connection, the key of the
+  // active side differs from that of the passive side.
   static PeerNumber qpn_key(const roce::Address& own, const roce::Address& peer, uint32_t qpn,
                             bool is_active) {
     constexpr uint32_t kOtherSide = 1u << 31;  // above all QPNs, which have 24 bits

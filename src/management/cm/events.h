@@ -9,11 +9,12 @@
 
 namespace verbena::cm {
 
-// Our communication ID of a connection or service ID resolution. Never 0; reused only after all 2^32 IDs.
+// Our communication ID of a connection or service ID resolution. Never 0. An ID is reused only after all
+// others.
 using LocalId = uint32_t;
 
-// How a datagram arrived. `path.source` is the peer, `path.destination` one of our addresses, interface_index
-// the netdev.
+// How a datagram arrived. `path.source` is the peer, `path.destination` is one of our addresses,
+// `path.interface_index` is the incoming netdev.
 struct Arrival {
   roce::Path path;
   uint16_t pkey = 0xffff;
@@ -46,13 +47,14 @@ struct Admission {
     kAdmit,
     kRefuse,  // send a REJ with `reason`, or a SIDR_REP with `sidr_status`
     kIgnore,  // send no answer, so that the peer retries, as for a full backlog
-    kWait,    // no answer yet: the owner passes the datagram in again. REQUIRES: Arrival::may_wait
+    kWait,    // no answer yet: the owner passes the datagram to on_mad() again later. REQUIRES:
+              // Arrival::may_wait
   };
   Verdict verdict = kRefuse;
   RejReason reason = RejReason::kInvalidServiceId;
   SidrStatus sidr_status = SidrStatus::kUnsupported;
   uint64_t context = 0;  // kAdmit: the context of the new connection
-  uint32_t account = 0;  // kAdmit: the owner's (ConnectionInfo::account)
+  uint32_t account = 0;  // kAdmit: ConnectionInfo::account of the new connection
 
   static Admission admit(uint64_t context, uint32_t account = 0) {
     return {kAdmit, {}, {}, context, account};
@@ -67,8 +69,9 @@ struct Admission {
 // owner gave with the connection.
 //
 // Events are called from on_mad() and on_timer(), never from an operation, and always as the last action for
-// a datagram or timer. So a handler may call any operation on any connection, even destroy() on the event's
-// own, but neither on_mad() nor on_timer(). References are valid until the handler returns.
+// a datagram or timer. So a handler may call any operation on any connection, even destroy() on the
+// connection of the event. A handler may call neither on_mad() nor on_timer(). References are valid until the
+// handler returns.
 //
 // A connection that has failed (rejected, unreachable) or ended (time_wait_exit) stays idle until its owner
 // calls destroy().
@@ -76,15 +79,16 @@ class Handler {
  public:
   virtual ~Handler() = default;
 
-  // Decides on a REQ or SIDR_REQ before any state exists for it. These two functions may call only
+  // Decides on a REQ or SIDR_REQ, before a connection or resolution exists. These two functions may call only
   // has_room_for() of the manager.
   virtual Admission admit(const Req& req, const Arrival& arrival) = 0;
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
   enum class Return : uint8_t { kNever, kPossible, kWait };
   // Decides whether a connection that the manager does not know may still be restored from a former agent.
-  // The number is its local QPN; 0 if the datagram names none. kNever: the peer is told that the connection
-  // is gone. kPossible: no answer, so that the peer retries. kWait: like kPossible, but the owner passes the
-  // datagram in again; only if the arrival may wait. The handler may not call the manager here.
+  // The first parameter is the connection's local QPN; 0 if the datagram contains none. kNever: the manager
+  // answers that the connection is gone. kPossible: no answer, so that the peer retries. kWait: like
+  // kPossible, but the owner passes the datagram to on_mad() again. REQUIRES for kWait: Arrival::may_wait.
+  // The handler may not call the manager here.
   virtual Return may_return(uint32_t, const Arrival&) { return Return::kNever; }
 
   // Passive: a new connection, called right after it was admitted; answer with reply() or reject().
@@ -102,8 +106,9 @@ class Handler {
   virtual void on_unreachable(LocalId id, uint64_t context, MessageType unanswered) = 0;
   // The peer needs more time to answer our REQ or REP.
   virtual void on_delay(LocalId id, uint64_t context, const Mra& mra) = 0;
-  // The peer disconnects; answer with confirm_disconnect(). If our own DREQ was pending, the manager has
-  // answered already. Then on_time_wait_exit() follows, and on_disconnected() is not called.
+  // The peer disconnects; answer with confirm_disconnect(). If our own DREQ was unanswered, the manager has
+  // sent the DREP already: confirm_disconnect() is not needed, and on_time_wait_exit() follows instead of
+  // on_disconnected().
   virtual void on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) = 0;
   // Our DREQ was answered by `drep`. `drep` is nullptr if the peer did not answer, or answered with a REJ.
   // on_time_wait_exit() follows.
@@ -113,18 +118,19 @@ class Handler {
 
   // A new service ID resolution; answer with sidr_reply().
   virtual void on_sidr_request(LocalId id, uint64_t context, const SidrReq& req, const Arrival& arrival) = 0;
+  // The peer has answered our SIDR_REQ. No event follows.
   virtual void on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) = 0;
 };
 
-// Sends the manager's datagrams and learns of its timers. The manager calls it during operations, on_mad()
-// and on_timer(). An implementation may not call the manager.
+// Sends the manager's datagrams, and is informed when the manager sets a timer. The manager calls a sink
+// during operations, on_mad() and on_timer(). An implementation may not call the manager.
 class Sink {
  public:
   virtual ~Sink() = default;
   // Sends to QP1 of path.destination with Q_Key kGsiQkey. Failures count as packet loss.
   virtual void send(const Mad& mad, const roce::Path& path) = 0;
-  // Called when a timer of a connection is set. Its account's on_timer() must be called at `when`, unless the
-  // owner calls the one for all accounts.
+  // Called when a timer of a connection of `account` is set to `when`. At that time, the owner must call
+  // Manager::on_timer(account, now), or the on_timer() for all accounts.
   virtual void on_timer_set([[maybe_unused]] uint32_t account, [[maybe_unused]] TimePoint when) {}
 };
 
@@ -149,8 +155,8 @@ uint16_t reason_in(const Message& message) {
   }
 }
 
-// Records the messages of connections, for traces. The manager calls it during operations, on_mad() and
-// on_timer(); an implementation may not call the manager. Reports received messages only of existing
+// Records the messages of connections, for traces. The manager calls an observer during operations, on_mad()
+// and on_timer(); an implementation may not call the manager. Reports received messages only of existing
 // connections, so not a passive connection's first REQ. Destroyed connections are not reported, except for
 // the messages that destroy() itself sends.
 class Observer {

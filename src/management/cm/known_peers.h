@@ -11,20 +11,21 @@
 
 namespace verbena::cm {
 
-// Remembers which hosts have answered us. Anybody can forge a source address, so an agent that sends many
-// REPs for one REQ would amplify attacks on the owner of that address. A host that quotes one of our IDs has
-// received our messages and wants to communicate. Other hosts get one answer per datagram, and one
+// Remembers which hosts have answered us. Anybody can forge a source address. So if an agent sent many REPs
+// for one REQ, it would amplify attacks on the owner of the forged address. A host that quotes one of our IDs
+// has received our messages and wants to communicate. Other hosts get one answer per datagram, and one
 // retransmission by timer per kInterval, whatever the number of their connections. Some retransmissions are
-// necessary: if an RTU is lost, only another REP makes the peer repeat it.
+// necessary: if an RTU is lost, only another REP makes the peer repeat the RTU.
 //
 // A host that has quoted an ID from UDP port 4791 runs a Verbena agent, which sends all its CM messages.
-// Other users of that host can send only from other ports, so messages from other ports are dropped. The drop
-// lasts kPortMemory only, since the host may boot another system. A datagram from port 4791 is no proof by
-// its port alone, since on a host with an RDMA adapter every user can send from that port. It must be the
-// first answer to a request of ours (Role::note_port_of_answer()), whose ID only that host has received.
+// Other users of that host can send only from other ports. So messages from other ports of that host are
+// dropped for kPortMemory. (Not longer, since the host may boot another system.) The port of a datagram alone
+// proves nothing, since on a host with an RDMA adapter every user can send from port 4791. The datagram must
+// be the first answer to a request of ours (Manager::note_port_of_answer()), whose ID only that host has
+// received.
 //
-// The table has a fixed size; evicted hosts are unknown again. Each connection also remembers that its peer
-// uses port 4791. One thread.
+// The table has a fixed size: a new host may evict another host, which then is unknown again. Each connection
+// also remembers that its peer uses port 4791. One thread.
 class KnownPeers {
  public:
   // How long a host that has answered is remembered.
@@ -34,18 +35,20 @@ class KnownPeers {
   // The minimum interval between unsolicited datagrams to an unknown host.
   static constexpr Duration kInterval = std::chrono::milliseconds(500);
 
-  // The hash is keyed, since peers choose their addresses.
+  // `secret` is the key of the hash, since peers choose their addresses (KeyedHash).
   explicit KnownPeers(uint64_t secret) : hash_(secret), entries_(kSets * kWays) {}
 
-  // Records that `peer` quoted a communication ID, which only a datagram from us can have told it.
+  // Records that `peer` has answered: a datagram from `peer` contains a communication ID that `peer` can know
+  // only from a datagram of ours.
   void has_answered(const roce::Address& peer, TimePoint now);
+  // Returns whether the peer has answered in the last kMemory.
   bool knows(const roce::Address& peer, TimePoint now) const;
-  // Like has_answered(), for a first answer that came from UDP port 4791. From now on the caller drops
+  // Like has_answered(), for a first answer that came from UDP port 4791. For kPortMemory, the caller drops
   // messages from other ports of `peer` (has_roce_port()).
   void has_answered_from_roce_port(const roce::Address& peer, TimePoint now);
   bool has_roce_port(const roce::Address& peer, TimePoint now) const;
-  // Whether a datagram that the peer did not request may be sent now. If so, counts the datagram as sent.
-  // Always true for a known peer.
+  // Returns whether a datagram that the peer did not request may be sent now. If so, counts the datagram as
+  // sent. Always true for a known peer.
   bool may_send_unasked(const roce::Address& peer, TimePoint now);
 
  private:

@@ -19,13 +19,13 @@
 namespace verbena::cm {
 
 // The connection manager of one GSI, with all connections of its devices. Pure: reads no clock and sends
-// through `sink`. One thread, which calls on_mad() for each datagram to QP1, and when timers expire one of
-// the two on_timer(). Events go to the handler; see Handler for the calls that it may make.
+// through `sink`. One thread calls on_mad() for each datagram to QP1, and on_timer() when a timer expires.
+// The manager reports events to the handler; see Handler for the calls that a handler may make.
 //
 // Operations and messages that belong together are in one file, such as active_side.cc and ending.cc.
 //
-// Every operation returns ENOENT for an unknown ID, and EINVAL in a state where it makes no sense or if
-// private data is too long.
+// Every operation returns ENOENT for an unknown or destroyed ID. An operation returns EINVAL if the
+// connection's state does not allow it, or if private data is too long.
 class Manager {
  public:
   // REQUIRES: sink and handler outlive the manager
@@ -36,30 +36,33 @@ class Manager {
   void set_observer(Observer& observer);
 
   // Handles a datagram to QP1. `mad`: from the MAD's first byte to its last. Returns whether the owner must
-  // pass the datagram in again.
+  // pass the datagram to on_mad() again.
   Disposal on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
-  // Returns when the next timer of the account's connections expires; kNever if none runs. on_timer() handles
-  // the first one that has expired, if any. For owners whose Sink has on_timer_set().
+  // Returns the time when the next timer of the account's connections expires; kNever if none runs.
+  // on_timer(account, now) handles one expired timer of the account, if there is one. For owners whose Sink
+  // has on_timer_set().
   TimePoint deadline(uint32_t account) const { return table_.deadline(account); }
   void on_timer(uint32_t account, TimePoint now);
-  // The same for all accounts. on_timer() handles all expired timers.
+  // Like the two functions above, for all accounts together. This on_timer() handles all expired timers.
   TimePoint deadline() const { return table_.deadline(table_.next_account()); }
   void on_timer(TimePoint now);
 
-  // Active: sends a REQ. on_reply(), on_rejected() or on_unreachable() follows.
+  // Active: sends a REQ, and returns the ID of the new connection. on_reply(), on_rejected() or
+  // on_unreachable() follows.
   Result<LocalId> connect(const ConnectRequest& request, uint64_t context, TimePoint now);
   // Passive, after on_request(): sends the REP. on_ready(), on_rejected() or on_unreachable() follows.
   Result<void> reply(LocalId id, const ConnectReply& reply, TimePoint now);
   // Active, after on_reply(): sends the RTU; the connection is established.
   Result<void> ready(LocalId id, ConstBytes private_data, TimePoint now);
-  // Passive: marks the connection established because its QP has received data, so the RTU must be late or
-  // lost (IBV_EVENT_COMM_EST). EISCONN if it is established already. No event follows.
+  // Passive: marks the connection established before its RTU has come. Called when the connection's QP has
+  // received data (IBV_EVENT_COMM_EST), so the RTU is late or lost. EISCONN if the connection is established
+  // already. No event follows.
   Result<void> establish(LocalId id, TimePoint now);
   // Before the connection is established: sends a REJ. No event follows, except on_time_wait_exit() if a REP
   // was sent before.
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
-  // When to send an MRA: at once, or only in answer to a duplicate of the message whose answer is delayed, as
-  // the kernel's rdma_cm does.
+  // When to send an MRA: at once (kNow), or only if the peer repeats its REQ or REP (kOnDuplicate), as the
+  // kernel's rdma_cm does.
   enum class MraTime : uint8_t { kNow, kOnDuplicate };
   // After on_request() or on_reply(): tells the peer by an MRA that the owner needs up to
   // 4.096 us * 2^service_timeout to answer.
@@ -72,28 +75,30 @@ class Manager {
   Result<void> confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now);
 
   // Ends the owner's use of the ID; no more events follow. The peer still gets the message that it expects,
-  // as from ib_destroy_cm_id(): a REJ, a DREQ (retransmitted until answered), a DREP or a SIDR_REP. The
-  // connection is deleted after that message and TIMEWAIT.
+  // as from ib_destroy_cm_id(): a REJ, a DREQ (retransmitted until answered), a DREP or a SIDR_REP. The peer
+  // of an established XRC target gets no message; end() sends one. The connection is deleted after the last
+  // message and TIMEWAIT.
   Result<void> destroy(LocalId id, TimePoint now);
   // Tells the peer by a REJ, a DREQ or a DREP that the connection's QP is gone. The owner keeps the ID. After
-  // a DREQ on_disconnected() follows; after a DREP, or a REJ that follows our REP, on_time_wait_exit(); else
-  // nothing.
+  // a DREQ, on_disconnected() follows. After a DREP, or after a REJ if we had sent a REP, on_time_wait_exit()
+  // follows. In all other cases, no event follows.
   Result<void> end(LocalId id, TimePoint now);
   // Deletes the connection at once, without a message or event, because its device is gone.
   Result<void> forget(LocalId id);
 
-  // Adds an established connection of a former manager under the same ID. Errors: EEXIST if the ID is in use;
-  // EINVAL if a communication ID is zero. `agreed.state` is ignored.
+  // Adds an established connection of a former manager under the ID that it had there (agreed.local_id).
+  // Errors: EEXIST if the ID is in use; EINVAL if a communication ID is zero. `agreed.state` is ignored.
   Result<void> restore(const ConnectionInfo& agreed, uint64_t context, TimePoint now);
 
-  // Starts a service ID resolution: on_sidr_reply() or on_unreachable() follows.
+  // Starts a service ID resolution and returns its ID. on_sidr_reply() or on_unreachable() follows.
   Result<LocalId> sidr_request(const SidrRequest& request, uint64_t context, TimePoint now);
   // After on_sidr_request(): sends the SIDR_REP. The owner may destroy the ID at once; a repeated SIDR_REQ is
   // still answered.
   Result<void> sidr_reply(LocalId id, const SidrReply& reply, TimePoint now);
 
+  // Returns the parameters of a connection. ENOENT if the ID is unknown or destroyed.
   Result<ConnectionInfo> info(LocalId id) const;
-  // A connection that holds a QP of ours: as far as the peer knows, the connection still uses that QP.
+  // A connection that, as far as the peer knows, still uses a QP of ours (kHoldsLocalQpn).
   struct QpHolder {
     uint32_t qpn;
     LocalId id;
@@ -107,13 +112,14 @@ class Manager {
   const Counters& counters() const { return counters_; }
   // Returns the number of connections, including destroyed ones that still have something to do.
   size_t size() const { return table_.size(); }
+  // Returns the number of passive connections and resolutions in a state of kHalfOpen.
   size_t half_open() const { return table_.half_open(); }
-  // Whether the account may have another half-open connection.
+  // Returns whether the account may have another half-open connection.
   bool has_room_for(uint32_t account) const { return table_.has_room_for(account); }
   // Returns the number of connections in TIMEWAIT, and of connections refused and resolutions answered in the
   // last 16 s.
   size_t waiting() const { return table_.waiting(); }
-  // Returns the number of connections in that state that their owner has not destroyed.
+  // Returns the number of connections in `state` that their owner has not destroyed.
   size_t owned_in(State state) const { return table_.owned_in(state); }
 
  private:
@@ -128,15 +134,15 @@ class Manager {
   void expire(Connection& connection, TimePoint now);
   void give_up(Connection& connection, TimePoint now);
   void abandon(Connection& connection, TimePoint now);
-  // Ends TIMEWAIT with on_time_wait_exit(), or the lingering of a refused connection or an answered
-  // resolution without an event.
+  // Ends TIMEWAIT, and calls on_time_wait_exit(). Or ends the 16 s for which a refused connection or an
+  // answered resolution is kept (ConnectionTable::linger()), without an event.
   void end_wait(Connection& connection);
 
   void drop(DropReason reason) { ++counters_.of(reason); }
   void count_duplicate(MessageType type) { ++counters_.duplicates[static_cast<size_t>(type)]; }
 
-  // Asks the handler about a REQ or SIDR_REQ that is no duplicate. Counts requests that are ignored. Ignores
-  // requests beyond max_half_open without asking.
+  // Asks the handler about a REQ or SIDR_REQ that is no duplicate, and returns its decision. Ignores requests
+  // beyond max_half_open without asking. Counts ignored requests as dropped.
   template <class Request>
   Admission admit(const Request& request, const Incoming& incoming) {
     if (table_.half_open() >= config_.max_half_open) {
@@ -148,8 +154,8 @@ class Manager {
     if (admission.verdict == Admission::kWait) incoming.disposal = Disposal::kKeep;
     return admission;
   }
-  // Whether an unknown connection may still be restored (Handler::may_return()). If so, the caller must not
-  // tell the peer that the connection is gone.
+  // Returns whether an unknown connection may still be restored (Handler::may_return()). If so, the caller
+  // must not tell the peer that the connection is gone.
   bool may_restore(uint32_t qpn, const Incoming& incoming);
   // Passes an event of a connection to the handler. For a destroyed connection calls no handler, but deletes
   // the connection if nothing is left to do. Since the handler may call back, this is the last action for a
@@ -169,14 +175,15 @@ class Manager {
   Connection* of_peer(LocalId id, uint32_t remote_id, const Incoming& incoming);
   // Called for the first answer to our request, which quotes the request's ID. If the answer came from UDP
   // port 4791, messages from other ports of its host are dropped from now on (KnownPeers). A later message
-  // from port 4791 has this effect for its own connection only, because our client knows both IDs by then. An
-  // accomplice of the client on a host with an RDMA adapter could quote the IDs from port 4791. So it could
-  // make us drop that host's other messages.
+  // from port 4791 has this effect for its own connection only, because our client knows both IDs by then.
+  // Otherwise an accomplice of our client, on a host with an RDMA adapter, could send these IDs from port
+  // 4791. We would then drop that host's other messages.
   void note_port_of_answer(Connection& connection, const Incoming& incoming);
-  // Whether the peer's QP belongs to another connection of ours (kHoldsRemoteQpn). A QP can have only one
-  // connection, so the peer has lost the old one. If the old connection is established, sends a DREQ for it
-  // (IBTA volume 1, 12.9.8.3.1). If another program of the peer's host sent the message, the old connection
-  // stays and the message counts as dropped. `is_active`: the message is a REP; otherwise it is a REQ.
+  // Returns whether the peer's QP belongs to another connection of ours (kHoldsRemoteQpn). A QP can have only
+  // one connection, so the peer has lost the old one. If the old connection is established, sends a DREQ for
+  // it (IBTA volume 1, 12.9.8.3.1). If another program of the peer's host sent the message, the old
+  // connection stays and the message counts as dropped. `is_active`: the message is a REP; otherwise it is a
+  // REQ.
   bool is_stale(uint32_t remote_qpn, bool is_active, const Incoming& incoming);
 
   // active_side.cc: REQ out, REP in, RTU out.

@@ -91,7 +91,7 @@ enum class SidrStatus : uint8_t {
   kUnsupportedVersion = 5,
 };
 
-// The result of a LAP (IBTA volume 1, 12.8.2): those that we send.
+// The result of a LAP (IBTA volume 1, 12.8.2). Has only the values that we send.
 enum class AprStatus : uint8_t {
   kLoaded = 0,
   kInvalidCommunicationId = 1,
@@ -101,14 +101,15 @@ enum class AprStatus : uint8_t {
 
 // The reason why a received datagram was dropped without effect.
 enum class DropReason : uint8_t {
-  kNotWhole,           // length is not 256 bytes
-  kNotOurs,            // other management class, version or method, or unknown attribute
-  kMalformed,          // a field has an impossible value
-  kUnknownConnection,  // no connection has the communication ID (REP, RTU, DREQ and LAP are answered
-                       // nevertheless)
-  kWrongPeer,   // the ID belongs to a connection with another host or QP, or another program of the host sent
-                // it
-  kUnexpected,  // the message makes no sense in the connection's state
+  kNotWhole,   // length is not 256 bytes
+  kNotOurs,    // other management class, version or method, or unknown attribute
+  kMalformed,  // a field has an impossible value
+  // No connection has the communication ID. (We answer a REP, RTU, DREQ or LAP nevertheless.)
+  kUnknownConnection,
+  // The ID belongs to a connection with another host or QP, or another program of the peer's host sent the
+  // datagram.
+  kWrongPeer,
+  kUnexpected,       // the message makes no sense in the connection's state
   kTooManyHalfOpen,  // REQ, SIDR_REQ: ManagerConfig::max_half_open is reached
   kNotAdmitted,      // REQ, SIDR_REQ: the owner ignored the request, as for a full backlog
   kPeerToPeerLost,   // does not occur: keeps its place in protocol::CmStatus
@@ -133,8 +134,9 @@ struct Counters {
 };
 
 // The messages of communication management as values in host order (IBTA volume 1, 12.6 to 12.11). As in the
-// specification, "local" and "remote" are from the sender's view. Reserved bits are sent as zero and ignored
-// when received. Private data always has full length, padded with zeros.
+// specification, "local" and "remote" are from the sender's view. Timeouts are 5-bit exponents n: 4.096 us *
+// 2^n. Reserved bits are sent as zero and ignored when received. Private data always has full length, padded
+// with zeros.
 
 template <size_t N>
 using PrivateData = std::array<uint8_t, N>;

@@ -21,7 +21,8 @@ struct PeerNumber {
   friend bool operator==(const PeerNumber&, const PeerNumber&) = default;
 };
 
-// The hash of the tables of connections and peers. It depends on a secret, since peers choose the keys.
+// The hash of the tables of connections and peers. The hash depends on a secret: otherwise peers, which
+// choose the keys, could choose keys with equal hashes.
 class KeyedHash {
  public:
   explicit KeyedHash(uint64_t secret) : secret_(secret) {}
@@ -54,6 +55,7 @@ class IdSequence {
   // so that the counter changes the first byte on the wire.
   IdSequence(uint64_t secret, std::optional<uint32_t> mask) : secret_(secret), mask_(mask) {}
 
+  // Returns the next ID, which may be 0.
   uint32_t next() {
     const uint32_t count = drawn_++;
     return mask_ ? byteswap(count ^ *mask_) : permuted(count);

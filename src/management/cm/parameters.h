@@ -18,8 +18,8 @@
 
 namespace verbena::cm {
 
-// The RDMA IP CM service (IBTA volume 1, annex A11): IP ports as service IDs, and the addresses of both ends
-// at the beginning of the private data of a REQ or SIDR_REQ.
+// The RDMA IP CM service (IBTA volume 1, annex A11). It uses IP ports as service IDs. The private data of a
+// REQ or SIDR_REQ begins with the IP addresses of both ends.
 
 // Port spaces, with the values of enum rdma_port_space. kTcp and kUdp are the annex's: 0x0100 plus the IP
 // protocol. kIpoib and kIb are librdmacm's.
@@ -35,7 +35,7 @@ struct IpService {
   PortSpace space;
   uint16_t port;  // host order
 };
-// Parses a service ID. EINVAL if it is of none of these port spaces.
+// Parses a service ID. EINVAL if the service ID belongs to none of these port spaces.
 Result<IpService> parse_service_id(uint64_t service_id);
 
 // The header at the beginning of the private data (A11.4.1). Addresses are in GID form, IPv4 mapped.
@@ -54,7 +54,7 @@ struct IpHeader {
 // Decodes the header. EINVAL if the private data is too short, the major version is not 0, or the addresses
 // are neither IPv4 nor IPv6.
 Result<IpHeader> decode_ip_header(ConstBytes private_data);
-// Encodes the header. REQUIRES: both addresses are of one family
+// Encodes the header. REQUIRES: both addresses are IPv4, or both are IPv6
 std::array<uint8_t, IpHeader::kBytes> encode_ip_header(const IpHeader& header);
 
 // The bytes of private data that the header leaves to the application.
@@ -64,15 +64,15 @@ static_assert(kIpReqPrivateBytes == 56 && kIpSidrReqPrivateBytes == 180);
 
 using protocol::ConnectionParameters;
 
-// Returns the time for a 5-bit exponent n in a message: 4.096 us * 2^n, but at least a millisecond. Otherwise
-// a peer could cause a storm of retransmissions.
+// Returns the time for a 5-bit exponent n in a message: 4.096 us * 2^n, but at least a millisecond. With a
+// shorter time, a peer could cause a storm of retransmissions.
 constexpr Duration time_of(uint8_t exponent) {
   return std::max<Duration>(Duration(4096) * (int64_t{1} << (exponent & 31)), std::chrono::milliseconds(1));
 }
 
 // Returns the exponent of the local ACK timeout for a path: twice the packet life time plus the responder's
 // delay (IBTA volume 1, 12.7.34). Both arguments are exponents. Rounded as in the kernel: the larger exponent
-// of the two terms, plus one if the other is at most one less.
+// of the two terms, plus one if the smaller exponent is at most one less.
 constexpr uint8_t ack_timeout(uint8_t ack_delay, uint8_t packet_life_time) {
   const unsigned life = packet_life_time + 1u;
   const unsigned timeout = life >= ack_delay ? life + (ack_delay + 1u >= life ? 1 : 0)
@@ -83,28 +83,28 @@ constexpr uint8_t ack_timeout(uint8_t ack_delay, uint8_t packet_life_time) {
 struct ManagerConfig {
   // The maximum number of passive connections and resolutions that are unanswered by the owner, or whose
   // answer the peer has not acknowledged. Further REQs are dropped, so that their senders retry. base/quota.h
-  // shares the number among accounts. An eighth is kept for strangers, too: any host can make a service of
-  // root's have half-open connections.
+  // shares the number among accounts, with a reserve of an eighth for own_account and root. Another eighth is
+  // reserved for all other accounts, because any host can cause half-open connections at root's services.
   size_t max_half_open = 8192;
-  uint32_t own_account = 0;  // this account may use the reserve, as root may (base/quota.h)
-  // How long our REP awaits the RTU, about: a REQ that asks for longer gets fewer retransmissions, at least
-  // one. The kernel's own requests ask for 69 s.
+  uint32_t own_account = 0;  // the agent's own user, who may use the reserve (base/quota.h)
+  // Limits how long we wait for the RTU after our REP, roughly. If a REQ asks for a longer wait, the REP is
+  // retransmitted fewer times, but at least once. The kernel's own requests ask for 69 s.
   Duration longest_confirmation = std::chrono::seconds(70);
-  // How long a request waits for the owner's answer while the peer does not repeat it. A peer that still
-  // wants an answer repeats its request, at the latest after the time of an MRA.
+  // How long a peer's request waits for the owner's answer if the peer does not repeat the request. A peer
+  // that still wants an answer repeats its request, at the latest after the time of an MRA.
   Duration longest_silence = std::chrono::minutes(4);
-  // The maximum number of connections in TIMEWAIT or refused at most 16 s ago. Beyond it, the oldest waits
-  // end early. REQUIRES: more than 0
+  // The maximum number of connections in TIMEWAIT or refused at most 16 s ago. Beyond this number, the oldest
+  // waits end early. REQUIRES: more than 0
   size_t max_waiting = 65536;
   // The maximum number of destroyed connections whose DREQ the peer has not answered. base/quota.h shares the
-  // number among accounts. Beyond it a DREQ is sent once, and its answer is not awaited.
+  // number among accounts. Beyond this number, a DREQ is sent once without waiting for the DREP.
   size_t max_unanswered = 65536;
   // The maximum exponent that we accept for a response time, from a peer or the owner, and for TIMEWAIT: 22
-  // is 17 s. Larger ones are cut.
+  // is 17 s. Larger exponents are cut to this value.
   uint8_t longest_response_timeout = 22;
   // The minimum exponent for a peer's response time in answer_time(): 14 is 67 ms.
   uint8_t shortest_response_timeout = 14;
-  // The maximum exponent that we accept in an MRA: 24 is 69 s. Larger ones are cut.
+  // The maximum exponent that we accept in an MRA: 24 is 69 s. Larger exponents are cut to this value.
   uint8_t longest_service_timeout = 24;
   // The upper 32 bits of the transaction IDs of our requests.
   uint32_t transaction_prefix = 2;
@@ -113,16 +113,18 @@ struct ManagerConfig {
   // Makes communication IDs a counter XORed with this mask; otherwise IDs are unpredictable (IdSequence).
   std::optional<uint32_t> id_mask;
 
-  // Returns the time to wait if this exponent is given for the peer's response time or for the lifetime of
-  // packets.
+  // Returns the time for an exponent that is a response time or a packet lifetime. Exponents above
+  // longest_response_timeout are cut.
   Duration response_time(uint8_t exponent) const {
     return time_of(std::min(exponent, longest_response_timeout));
   }
-  // Like response_time(), but at least the time of shortest_response_timeout. Used for retransmissions.
+  // Returns the time to wait for a peer's answer before a retransmission: like response_time(), but at least
+  // the time of shortest_response_timeout.
   Duration answer_time(uint8_t exponent) const {
     return response_time(std::max(exponent, shortest_response_timeout));
   }
-  // Returns the time to wait for an answer to our own request, where both exponents are the owner's.
+  // Returns the time to wait for an answer to our own request: two packet lifetimes plus the peer's response
+  // time. The owner chose both exponents.
   Duration answer_time(uint8_t packet_life_time, uint8_t response_timeout) const {
     return 2 * response_time(packet_life_time) + response_time(response_timeout);
   }
@@ -214,13 +216,15 @@ enum class State : uint8_t {
 inline constexpr size_t kStates = 15;
 const char* state_name(State state);
 
-// The negotiated parameters of a connection. A QP needs them to become RTR and RTS (ibv_modify_qp(3)), and
-// another manager to take the connection over (Manager::restore()). Fields not yet negotiated are zero.
+// The negotiated parameters of a connection. A program needs them to bring its QP to RTR and RTS
+// (ibv_modify_qp(3)). A new manager needs them to continue the connection (Manager::restore()). Fields that
+// are not negotiated yet are zero. Some comments name the corresponding field of ibv_qp_attr.
 struct ConnectionInfo {
   State state = State::kIdle;
   uint64_t context = 0;
-  // The account of the owner, also after destroy(). The connection counts for it while half open. The timers
-  // of each account may run on their own, so that many of one delay no other.
+  // The user to whom the connection belongs, also after destroy(). While half open, the connection counts
+  // toward this user's share of ManagerConfig::max_half_open. The owner may handle timers per account
+  // (Manager::on_timer()), so that many timers of one user do not delay another user's.
   uint32_t account = 0;
   LocalId local_id = 0;
   uint32_t remote_id = 0;  // 0 while unknown
@@ -247,24 +251,25 @@ struct ConnectionInfo {
 // Translates connection parameters between the sender's and the receiver's view: the sender's initiator depth
 // is the receiver's responder resources, and vice versa.
 
-// Write parameters into a message. Return false if the private data is too long. A REQ gets only the fields
-// that its transport uses. REQUIRES: the transport of a REQ is set
+// These functions write parameters into a message. They return false if the private data is too long for the
+// message. A REQ gets only the fields that its transport uses. REQUIRES: the transport of a REQ is set
 bool say(const ConnectionParameters& parameters, Req& req);
-// `from_xrc_target`: the sender's QP is an XRC target, which sends no requests and receives by SRQs. Its QPN
-// goes into the EECN field (local_eecn).
+// `from_xrc_target`: the sender's QP is an XRC target, which sends no requests and receives by SRQs. The QPN
+// of an XRC target is in the EECN field (local_eecn) of a REP.
 bool say(const ConnectionParameters& parameters, bool from_xrc_target, Rep& rep);
 bool say(const ConnectionParameters& parameters, SidrReq& req);
 bool say(const ConnectionParameters& parameters, SidrRep& rep);
 
-// Read the parameters in a message. The private data has the field's full length, including padding zeros.
-// `from_xrc_target` as in say().
+// These functions return the parameters in a message, from the receiver's view. The private data has the
+// field's full length, including padding zeros. `from_xrc_target` as in say().
 ConnectionParameters heard_in(const Req& req);
 ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target);
 ConnectionParameters heard_in(const Rej& rej);
 ConnectionParameters heard_in(const SidrReq& req);
 ConnectionParameters heard_in(const SidrRep& rep);
-// Returns the parameters without the first 36 bytes of private data: the header with IP addresses (annex A11)
-// with which the kernel's rdma_cm begins a REQ or SIDR_REQ. Does not check that the bytes are such a header.
+// Returns the parameters without the first 36 bytes of private data. In a REQ or SIDR_REQ of the kernel's
+// rdma_cm, these bytes are the header with IP addresses (annex A11). Does not check that the bytes are such a
+// header.
 ConnectionParameters without_ip_header(const ConnectionParameters& parameters);
 
 }  // namespace verbena::cm

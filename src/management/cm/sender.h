@@ -22,8 +22,8 @@ struct Incoming {
   const roce::Address& peer() const { return arrival.path.source; }
 };
 
-// Whether the datagram came from another port although the connection's peer uses UDP port 4791. Then another
-// program of the peer's host sent it.
+// Returns whether the datagram came from another port although the connection's peer uses UDP port 4791. In
+// this case, another program of the peer's host sent the datagram.
 inline bool is_from_other_port(const Connection& connection, const Incoming& incoming) {
   return connection.info.peer_has_roce_port && !incoming.arrival.from_roce_port;
 }
@@ -41,8 +41,8 @@ Message message_of(const Connection& connection) {
 RejectParameters because(RejReason reason);
 
 // Sends a manager's datagrams. Stores the last datagram of each connection (Connection::last), to retransmit
-// it by timer or as the answer to a duplicate. Also answers datagrams that belong to no connection, and
-// builds the messages that are sent in several places (REJ, DREQ). One thread.
+// that datagram by timer or as the answer to a duplicate. Also answers datagrams that belong to no
+// connection. One thread.
 class Sender {
  public:
   // REQUIRES: all parameters outlive the sender
@@ -53,7 +53,7 @@ class Sender {
   // Sets the observer of sent messages; nullptr for none.
   void set_observer(Observer* observer) { observer_ = observer; }
 
-  // Sets the transaction ID for our next request on the connection; the peer's answers carry it too.
+  // Sets the transaction ID for our next request on the connection. The peer's answers have the same ID.
   void begin_transaction(Connection& connection) const;
 
   // Sends a message and stores it, so that send_again() can answer duplicates with it.
@@ -70,16 +70,18 @@ class Sender {
     send_and_keep(connection, message);
     await_answer(connection, now);
   }
-  // Sets the time between retransmissions and the number of those that are left, and starts the timer.
+  // Sets the interval and the number of retransmissions of the stored datagram, and starts the timer. A REP
+  // gets fewer retransmissions if ManagerConfig::longest_confirmation requires that, but at least one.
   void wait_for(Connection& connection, Duration each, uint8_t retries, TimePoint now);
   // Sends the stored datagram (again).
   void send_again(Connection& connection);
-  // Retransmits the stored datagram after a timeout, and restarts the timer. Skips a REP or REJ to a peer
-  // that has never answered if a limit is reached (known_peers.h, ManagerConfig::max_unasked). REQUIRES:
-  // connection.retries_left > 0
+  // Retransmits the stored datagram after a timeout, and restarts the timer. Does not send a REP or REJ to a
+  // peer that has never answered, if a limit is reached (known_peers.h, ManagerConfig::max_unasked).
+  // REQUIRES: connection.retries_left > 0
   void repeat(Connection& connection, TimePoint now);
 
-  // Answers the sender of a datagram that belongs to no connection, or only seems to.
+  // Sends a message to the sender of the datagram `incoming`. Used if the datagram belongs to no connection,
+  // or only seems to belong to one. The message is not stored. answer_rej() sends a REJ in this way.
   template <class Message>
   void answer(const Message& message, const Incoming& incoming) {
     send(encode(message, incoming.transaction), Message::kType, answer_path(incoming.arrival.path));
@@ -87,11 +89,11 @@ class Sender {
   void answer_rej(uint32_t local_id, uint32_t remote_id, Answered rejected, const RejectParameters& why,
                   const Incoming& incoming);
 
-  // Sends and stores a REJ; the connection's state decides which message is rejected. If nothing has been
-  // sent on the connection yet (kReqReceived), the REJ does not contain our ID.
+  // Sends and stores a REJ; the connection's state decides which message the REJ rejects. If we have sent
+  // nothing on the connection yet (kReqReceived), the REJ does not contain our communication ID.
   void send_rej(Connection& connection, const RejectParameters& why);
-  // Sends and stores a REJ with reason "timeout". If the peer has never answered and its limit of unsolicited
-  // datagrams is reached, only stores the REJ, as the answer to a late message.
+  // Sends and stores a REJ with reason "timeout". Only stores the REJ, as the answer to a late message, if
+  // the peer has never answered and the limit of datagrams to such peers is reached (known_peers.h).
   void send_timeout_rej(Connection& connection, TimePoint now);
   // Sends a DREQ and enters the state DREQ_SENT.
   void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);

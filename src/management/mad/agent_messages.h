@@ -13,9 +13,10 @@ namespace verbena::mad {
 
 // An agent's announcement of a link to the hosts of its network: a datagram of a vendor class to a multicast
 // group. An announcement contains no address: receivers use the packet's source address, so that no sender
-// can claim another's. Pure.
+// can claim another host's address. Pure: no clock, no system calls.
 //
-// The class is of range 2, under the OUI "VER", which has the bit for locally assigned numbers.
+// The vendor class is of range 2 (it contains an OUI). The OUI is "VER", which has the bit for locally
+// assigned numbers.
 inline constexpr uint8_t kAnnouncementClass = 0x3e;
 inline constexpr uint32_t kAnnouncementOui = 0x564552;
 inline constexpr uint16_t kAnnouncementAttribute = 0x0001;
@@ -33,10 +34,10 @@ Mad encode(const Announcement& announcement);
 // as an unprintable description.
 std::optional<Announcement> decode_announcement(const Mad& mad);
 
-// The query by which `verbena doctor PEER` identifies the software at the other end: a Get to QP1, in a
-// vendor class of range 2 under the OUI of announcements. An agent answers with AgentInfo.
-// Kernels, and Verbena agents of releases before this query, answer with the status for an unsupported method
-// (IBTA volume 1, 13.4.7). Pure.
+// The query by which `verbena doctor PEER` identifies the software at the other end. The query is a Get to
+// QP1, in a vendor class of range 2 with the OUI of announcements. An agent answers with AgentInfo. Kernels,
+// and Verbena agents of releases before this query, answer with the status for an unsupported method (IBTA
+// volume 1, 13.4.7). Pure: no clock, no system calls.
 inline constexpr uint8_t kAgentInfoClass = 0x3f;
 inline constexpr uint16_t kAgentInfoAttribute = 0x0001;
 
@@ -49,8 +50,11 @@ struct AgentInfo {
   friend bool operator==(const AgentInfo&, const AgentInfo&) = default;
 };
 
+// Returns the query. `transaction`: the low half of the transaction ID.
 Mad agent_info_request(uint32_t transaction);
+// Returns whether a datagram with this header is the query.
 bool is_agent_info_request(const MadHeader& header);
+// Returns the answer to the query `request`. Cuts texts that are too long.
 Mad answer_agent_info(const Mad& request, const AgentInfo& info);
 // Decodes an answer, and replaces unprintable characters in its texts. Returns nullopt if `answer` is another
 // message, has an impossible path MTU, or reports an error.

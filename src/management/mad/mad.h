@@ -12,7 +12,7 @@ using roce::kAttributeAt, roce::kBaseVersionAt, roce::kClassAt, roce::kClassVers
 using roce::kMadBytes, roce::kMadHeaderBytes, roce::kModifierAt, roce::kStatusAt, roce::kTransactionAt;
 using roce::Mad;
 
-// Management classes (table 111).
+// Management classes. (Sections and tables in this header are of IBTA volume 1: here table 111.)
 inline constexpr uint8_t kClassSubnLid = 0x01;
 inline constexpr uint8_t kClassSubnAdministration = 0x03;
 inline constexpr uint8_t kClassPerformance = 0x04;
@@ -24,13 +24,13 @@ inline constexpr uint8_t kClassSubnDirected = 0x81;
 constexpr bool is_subnet_management(uint8_t management_class) {
   return management_class == kClassSubnLid || management_class == kClassSubnDirected;
 }
-// Whether the class is a vendor class of range 2. Its datagrams contain an OUI, so that several vendors can
-// use one class.
+// Returns whether the class is a vendor class of range 2. Its datagrams contain an OUI, so that several
+// vendors can use one class.
 constexpr bool is_vendor_with_oui(uint8_t management_class) {
   return management_class >= 0x30 && management_class <= 0x4f;
 }
 
-// Whether messages of the class may span several datagrams (rmpp.h).
+// Returns whether messages of the class may span several datagrams (rmpp.h).
 constexpr bool has_rmpp(uint8_t management_class) {
   return management_class == kClassSubnAdministration || management_class == kClassDeviceManagement ||
          management_class == kClassDeviceAdministration || management_class == kClassBis ||
@@ -77,8 +77,8 @@ struct MadHeader {
   uint32_t modifier = 0;
   uint32_t oui = 0;  // for vendor classes of range 2; else 0
 
-  // Whether the datagram answers a request, so that it is delivered to the requester. A TrapRepress counts as
-  // an answer (13.4.6.2).
+  // Returns whether the datagram answers a request, so that it is delivered to the requester. A TrapRepress
+  // counts as an answer (13.4.6.2).
   bool is_response() const { return (method & kMethodResponse) != 0 || method == kMethodTrapRepress; }
 };
 inline MadHeader header_of(const Mad& mad) {
@@ -94,7 +94,8 @@ inline MadHeader header_of(const Mad& mad) {
   return header;
 }
 
-// Sets the status field. Keeps the direction bit of answers with a directed route.
+// Sets the status field. In an answer with a directed route, also sets the direction bit, which is part of
+// the status field.
 inline void set_status(Mad& mad, MadStatus status) {
   constexpr uint16_t kOnTheWayBack = 0x8000;
   const bool directed = mad.u8(kClassAt) == kClassSubnDirected;

@@ -28,11 +28,11 @@ struct PortCounters {
 
 // The performance management agent of a port: answers requests for the port's counters. A reset only stores
 // the counters' values, which later answers subtract, so that other readers of the counters are unaffected.
-// Pure; one object per port.
+// One object per port. Pure: no clock, no system calls.
 class Performance {
  public:
-  // Answers a request. `now`: the counters of port number `port`. `may_set`: whether the requester may reset
-  // counters. Errors are reported in the answer's status.
+  // Answers a request. `now`: the current counters of port number `port`. `may_set`: whether the requester
+  // may reset counters. Errors are in the status of the answer.
   Mad answer(const Mad& request, uint8_t port, const PortCounters& now, bool may_set);
 
  private:

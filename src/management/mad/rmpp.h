@@ -56,7 +56,8 @@ inline constexpr size_t kMaxRmppBytes = size_t{4} << 20;
 // Returns the offset of a segment's data, after all headers. REQUIRES: has_rmpp(management_class)
 size_t rmpp_data_offset(uint8_t management_class);
 
-// Whether a datagram or message with these headers uses RMPP. REQUIRES: `mad` includes the RMPP header
+// Returns whether a datagram or message with these headers uses RMPP. REQUIRES: `mad` includes the RMPP
+// header
 inline bool is_rmpp(ConstBytes mad) {
   return has_rmpp(static_cast<uint8_t>(mad[kClassAt])) &&
          (static_cast<uint8_t>(mad[kRmppFlagsAt]) & kRmppActive) != 0;
@@ -69,7 +70,7 @@ RmppType rmpp_type(const Mad& mad);
 // Identifies the message that a datagram belongs to. A request and its answer have different keys, because
 // only the answer's method has the response bit.
 struct RmppKey {
-  uint64_t owner = 0;     // the local sender or receiver of the message, by a number of the caller's
+  uint64_t owner = 0;     // the local sender or receiver of the message, as a number that the caller chooses
   roce::Address other{};  // the address of the other end; zero if the other end is local, too
   uint64_t transaction = 0;
   uint8_t management_class = 0;
@@ -88,14 +89,14 @@ RmppKey rmpp_key(uint64_t owner, const roce::Address& other, const Mad& mad);
 // is an ACK, STOP or ABORT, or an answer to the request in the message
 RmppKey rmpp_key_answered_by(uint64_t owner, const roce::Address& other, const Mad& mad);
 
-// Build an ACK, and a STOP or ABORT (`type`), in answer to the datagram `about`. `segment`: the last segment
-// received in order. `window`: the last segment that may be sent.
+// These functions build the answer to the datagram `about`: rmpp_ack() an ACK, rmpp_refusal() a STOP or ABORT
+// (`type`). `segment`: the last segment received in order. `window`: the last segment that may be sent.
 Mad rmpp_ack(const Mad& about, uint32_t segment, uint32_t window);
 Mad rmpp_refusal(const Mad& about, RmppType type, RmppStatus status);
 
 // Sends one message in segments, within the receiver's window. Retransmits from the first missing segment
-// after a timeout, or at once if an ACK shows a gap. Each new ACK resets the retry counter. Pure: returns the
-// datagrams to send, and gets the time as a parameter.
+// after a timeout, or at once if an ACK shows a gap. Each ACK of more segments resets the retry counter.
+// Pure: returns the datagrams to send, and gets the time as a parameter.
 class RmppSender {
  public:
   // The maximum wait for an ACK; the caller may choose less.
@@ -109,6 +110,7 @@ class RmppSender {
 
   // Returns the next segment to send; nullopt if no segment may be sent before another ACK.
   std::optional<Mad> next();
+  // Returns whether the receiver's window allows another segment.
   bool has_next() const { return sent_ < segments_ && sent_ < window_; }
 
   // kDone: all segments are acknowledged. kRefused: the receiver sent a STOP or ABORT, or an invalid answer.
@@ -154,15 +156,15 @@ class RmppSender {
 //
 // Anybody may send segments, so memory is allocated as segments arrive, never by the announced length. There
 // are limits per message, per sender and in total. At the total limit, a message that has not grown for
-// kStalled is dropped. If there is none, the message of the segment that has just arrived is refused.
+// kStalled is dropped. If no message is stalled, the message whose segment has just arrived is refused.
 class RmppReceiver {
  public:
   struct Limits {
-    size_t message = kMaxRmppBytes;
-    size_t bytes_of_one = size_t{12} << 20;  // memory of one address's incomplete messages
-    size_t bytes = size_t{32} << 20;
-    size_t messages_of_one = 64;
-    size_t messages = 512;
+    size_t message = kMaxRmppBytes;          // maximum length of a message in bytes
+    size_t bytes_of_one = size_t{12} << 20;  // memory of the incomplete messages from one address
+    size_t bytes = size_t{32} << 20;         // memory of all incomplete messages
+    size_t messages_of_one = 64;             // number of incomplete messages from one address
+    size_t messages = 512;                   // number of all incomplete messages
     size_t remembered = 1024;  // completed messages whose ACK can be repeated for a sender that missed it
   };
   // The number of segments that a sender may send beyond the acknowledged ones.
@@ -185,7 +187,7 @@ class RmppReceiver {
   // Handles a DATA segment to `owner` (RmppKey::owner) from address `from`. REQUIRES: is_rmpp(segment) and
   // rmpp_type(segment) is kData
   Outcome on_data(uint64_t owner, const roce::Address& from, const Mad& segment, TimePoint now);
-  // Whether the message is in progress, or was completed at most kRemembered ago.
+  // Returns whether the message is in progress, or was completed at most kRemembered ago.
   bool knows(const RmppKey& key) const { return going_.contains(key) || done_.contains(key); }
   // Drops an incomplete message. Called when its sender has given up.
   void forget(const RmppKey& key);
@@ -199,7 +201,8 @@ class RmppReceiver {
     RmppKey key;
     Mad reply;
   };
-  // Drops one message that took longer than kLongest. Returns nullopt if there is none; call it until then.
+  // Drops one message that took longer than kLongest, and returns its key and the ABORT. Returns nullopt if
+  // there is none. The caller repeats the call until the result is nullopt.
   std::optional<Due> take_due(TimePoint now);
 
   size_t messages() const { return going_.size(); }

@@ -17,8 +17,8 @@
 
 namespace verbena::mad {
 
-// The IP network of an adapter. All hosts of an IP network compute the same Network. The GUID of their common
-// virtual switch derives from it (Subnet::switch_guid()).
+// The IP network of an adapter, as a number that all hosts of this IP network compute alike. The GUID of
+// their common virtual switch derives from this number (Subnet::switch_guid()).
 struct Network {
   uint8_t rank = 0;  // lower values take precedence; 0 if there is no IP network
   uint64_t guid = 0;
@@ -38,7 +38,7 @@ struct Adapter {
 
   friend bool operator==(const Adapter&, const Adapter&) = default;
 };
-inline constexpr size_t kMaxDescriptionBytes = 64;  // NodeDescription (14.2.5.2)
+inline constexpr size_t kMaxDescriptionBytes = 64;  // NodeDescription (IBTA volume 1, 14.2.5.2)
 
 // An adapter in the simulated subnet (Subnet).
 struct Member {
@@ -47,9 +47,10 @@ struct Member {
   uint16_t lid = 0;
   uint8_t switch_port = 0;
   bool announced = false;  // the adapter has sent an announcement
-  // Whether something was received from the adapter. Otherwise a query only asked for its address.
+  // False if only a query has asked for the adapter's address, and nothing was received from the adapter yet.
+  // Answers to queries do not list the adapter then.
   bool shown = false;
-  TimePoint heard{};
+  TimePoint heard{};  // last announcement; of an adapter without announcements, any datagram or query
   TimePoint heard_by_address{};  // last announcement from `address`
 };
 
@@ -59,7 +60,7 @@ struct Member {
 // that hash to the same LID.
 //
 // Bounded: a switch has 254 ports. An announced adapter is never replaced by one that has not announced
-// itself. Pure.
+// itself. Pure: no clock, no system calls.
 class Subnet {
  public:
   // The LID of the virtual switch, at which the subnet manager seems to run.
@@ -74,14 +75,15 @@ class Subnet {
 
   explicit Subnet(Adapter own);
 
+  // Replaces the description of our own adapter.
   void change_own(Adapter own);
   const Member& own() const { return members_.at(kOwnPort); }
-  // Returns the GUID of the virtual switch. The GUID derives from a network's address and not from a host's,
-  // so that it does not change as hosts come and go. Hosts may have addresses of several networks, or
-  // different prefix lengths. So each host announces one network, and all hosts use the lowest that any host
-  // announces. (If hosts announce different networks, the GUID depends on which hosts are present.) Ignores a
-  // network whose GUID is an adapter's: a stranger could give the switch that GUID. Without any network, the
-  // GUID is a constant.
+  // Returns the GUID of the virtual switch. The GUID derives from a network's address and not from a host's
+  // address, so that the GUID does not change as hosts come and go. Hosts may have addresses of several
+  // networks, or different prefix lengths. So each host announces one network, and all hosts use the lowest
+  // that any host announces. (If hosts announce different networks, the GUID depends on which hosts are
+  // present.) Ignores a network with the GUID of an adapter: otherwise a stranger could give the switch the
+  // GUID of an adapter. Without any network, the GUID is a constant.
   uint64_t switch_guid() const;
   // Returns the members, including those not shown, by their port of the switch.
   const std::map<uint8_t, Member>& members() const { return members_; }
@@ -90,20 +92,21 @@ class Subnet {
   // Returns the member at a port of the switch; nullptr if there is none or it is not shown.
   const Member* at_port(uint8_t port) const;
 
-  // Find a member, shown or not; nullptr if there is none.
+  // These functions return the member with this LID or GUID, shown or not; nullptr if there is none.
   const Member* by_lid(uint16_t lid) const;
   const Member* by_guid(uint64_t guid) const;
 
   // Handles a neighbour's announcement. Returns whether the neighbour is new or has changed. Ignores (false)
   // announcements of GUID 0 or our own GUID, and new neighbours if all 254 ports have announced members.
   bool hear(const Adapter& adapter, const roce::Address& address, TimePoint now);
-  // Records a neighbour that sent something other than an announcement, and shows it. Returns nullptr if
-  // there is no room, or the address is our own.
+  // Records a neighbour that sent something other than an announcement, and sets Member::shown. Returns
+  // nullptr if all 254 ports have announced members, or the address is our own.
   const Member* meet(const roce::Address& address, TimePoint now);
-  // Adds a member, with a LID, for an address that a query asks for. The member is shown once it has sent
-  // something. Returns nullptr if there is no room, or the address is our own.
+  // Adds a member, with a LID, for an address that a query asks for. Member::shown stays false until the
+  // member sends something. Returns nullptr if all 254 ports have announced members, or the address is our
+  // own.
   Member* look_for(const roce::Address& address, TimePoint now);
-  // Removes neighbours last heard before `then`. For announced ones only announcements count.
+  // Removes the neighbours whose Member::heard is before `then`.
   void forget_before(TimePoint then);
 
   // Returns the number of requests to the subnet manager, for ActCount in SMInfo (14.2.5.13).

@@ -62,8 +62,8 @@ const LinkSpeed& link_speed_of(uint32_t megabits);
 
 // Answers a Get or Set of subnet management (IBTA volume 1, 14.2) that our own adapter sent. The request
 // reaches its node by a directed route, by the destination `lid`, or by LID first and a directed route from
-// there. A Set gets the status for an unsupported attribute. Returns nullopt for other methods, and if the
-// route leads nowhere, since a real fabric would not answer either. Pure.
+// there. A Set gets the status for an unsupported attribute. Returns nullopt for other methods, and if no
+// node is at the end of the route: a real fabric would not answer, either. Pure: no clock, no system calls.
 std::optional<Mad> answer_subnet_management(Subnet& subnet, const Mad& request, uint16_t lid);
 
 inline constexpr uint16_t kPortInfoRecord = 0x0012;
@@ -78,10 +78,10 @@ inline constexpr size_t kAdministrationDataAt = 56;
 inline constexpr size_t kMaxTableBytes = 128 * 1024;
 
 // Answers a query to subnet administration (IBTA volume 1, 15.2): one record for Get, all matching records
-// for GetTable. A table can exceed one datagram; it is returned as the requester gets it after RMPP
+// for GetTable. A table can exceed one datagram: the result is the message that the requester gets after RMPP
 // reassembly. Other methods, and queries that cannot be answered, get an answer with an error status.
 // GetTable fails with kNoResources beyond 4,096 records or kMaxTableBytes. Returns nullopt only if `request`
-// is itself an answer. Pure.
+// is itself an answer. Pure: no clock, no system calls.
 std::optional<std::vector<std::byte>> answer_administration(const Subnet& subnet, const Mad& request);
 
 // Returns the destination GID in a query for a path record. Returns nullopt for all other requests.

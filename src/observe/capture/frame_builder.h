@@ -13,7 +13,8 @@
 
 namespace verbena::capture {
 
-// Whether packets of this opcode can form a super-packet: SENDs, RDMA WRITEs and READ responses of RC.
+// Returns whether packets of this opcode can form a super-packet: SENDs, RDMA WRITEs and READ responses of
+// RC.
 bool can_be_joined(uint8_t opcode);
 
 // One packet as it would be on a wire.
@@ -25,7 +26,7 @@ struct WirePacket {
 
 // Splits the super-packet of a record: returns packet `index`, from 0 to record.count - 1. PSNs are
 // consecutive. Only the first packet can begin the message. Only the last packet can end the message, request
-// an acknowledgement and solicit an event.
+// an acknowledgement or solicit an event.
 WirePacket packet_at(const Record& record, uint32_t index);
 
 using MacAddress = std::array<uint8_t, 6>;
@@ -38,7 +39,7 @@ struct FrameAddresses {
 };
 
 // Builds the Ethernet frame that a packet would have on a wire: IP and UDP with their checksums, RoCEv2 with
-// its ICRC. If the packet's payload was truncated, the frame ends with the truncated payload, without an
+// its ICRC. If only a part of the packet's payload was recorded, the frame ends with this part, without an
 // ICRC. The UDP checksum is then 0, which means "none" (RFC 768).
 class FrameBuilder {
  public:
@@ -46,7 +47,7 @@ class FrameBuilder {
     ConstBytes bytes;         // valid until the next build()
     uint32_t wire_bytes = 0;  // length of the whole frame on the wire, in bytes
   };
-  // Builds the frame in the builder's buffer. REQUIRES: both addresses of the path are of one family
+  // Builds the frame in the builder's buffer. REQUIRES: both addresses of the path are IPv4, or both are IPv6
   Frame build(const FrameAddresses& addresses, const roce::Path& path, const WirePacket& packet);
 
  private:

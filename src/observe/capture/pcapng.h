@@ -22,7 +22,7 @@ class PcapngWriter {
   struct Packet {
     uint32_t interface = 0;
     WallTime time{};
-    ConstBytes frame;         // the captured beginning of the frame
+    ConstBytes frame;         // the captured part, from the beginning of the frame
     uint32_t wire_bytes = 0;  // length on the wire
     std::string_view comment;
     Direction direction = Direction::kOutbound;
@@ -30,8 +30,8 @@ class PcapngWriter {
   struct Statistics {
     WallTime began{};
     WallTime ended{};
-    uint64_t received = 0;  // packets that passed
-    uint64_t dropped = 0;   // packets lost for lack of room
+    uint64_t received = 0;  // packets that the capture saw
+    uint64_t dropped = 0;   // packets that the file lacks because a ring was full
   };
 
   // Begins the file. `application`: the name of the capturing program.
@@ -42,7 +42,7 @@ class PcapngWriter {
   void packet(const Packet& packet);
   void statistics(uint32_t interface, const Statistics& statistics);
 
-  // Returns the bytes to append to the file; call clear() afterwards.
+  // Returns the blocks written since clear(). The caller appends them to the file, then calls clear().
   ConstBytes pending() const { return buffer_; }
   void clear() { buffer_.clear(); }
 

@@ -14,11 +14,12 @@
 namespace verbena::capture {
 
 // Layout of the ring from which `verbena capture` reads the packets that a process sends by shared memory.
-// There is one ring per slot, written by the slot's shard and read by the command. Records begin at multiples
-// of eight bytes and never wrap around the ring's end: a skip record fills the space before it.
+// There is one ring per slot (a slot is a process's share of the QP numbers). The process writes the ring and
+// the command reads it. Records begin at multiples of eight bytes and never wrap around the ring's end: a
+// skip record fills the space before the end.
 //
-// Writer and reader do not trust each other. Both keep their own position outside the shared memory and
-// validate the other's counter. The reader copies a record before validating it.
+// Writer and reader do not trust each other. Each keeps its own position outside the shared memory, and
+// validates the counter of the other process. The reader copies a record before validating it.
 inline constexpr uint32_t kRingMagic = 0x4342'5256;  // "VRBC"
 inline constexpr uint32_t kRingVersion = 1;          // any change of the layout below needs another version
 inline constexpr uint32_t kRingBytes = 2 << 20;
@@ -41,8 +42,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && kRingBytes % kRecord
 enum class RecordKind : uint8_t { kPacket = 1, kSkip = 2 };
 
 // Bits of RecordHead::flags, set if no packet was sent because the initiator accessed the peer's memory
-// itself. The record is the initiator's request (kByInitiator), or the response that the peer would have
-// sent.
+// itself. The record is the initiator's request (kByInitiator), or the response that the peer would have sent
+// (kPeersAnswer).
 inline constexpr uint8_t kByInitiator = 1;
 inline constexpr uint8_t kPeersAnswer = 2;
 
@@ -56,8 +57,8 @@ struct RecordHead {
   uint8_t count;  // number of packets in the super-packet
   int64_t time;   // CLOCK_MONOTONIC, nanoseconds
   uint32_t payload_bytes;
-  uint32_t kept_bytes;  // number of payload bytes recorded; 0 if reading the payload faulted
-  uint32_t source;      // sending QP; 0 if unknown (then see the status page or the DETH)
+  uint32_t kept_bytes;  // number of payload bytes recorded; 0 if the payload's memory could not be read
+  uint32_t source;      // QPN of the sender; 0 if unknown (then the status page or the DETH may have it)
   uint32_t flow_label;
   std::array<uint8_t, 16> source_address;
   std::array<uint8_t, 16> destination_address;

@@ -21,11 +21,11 @@ struct Record {
   uint32_t payload_bytes = 0;
   uint32_t count = 1;
   uint32_t path_mtu = 0;
-  // Maximum number of bytes recorded of each packet's payload; 0 if reading the payload faulted.
+  // Maximum number of bytes recorded of each packet's payload; 0 if the sender's payload could not be read.
   uint32_t snap_bytes = 0;
-  roce::Qpn source;  // sending QP; 0 if unknown
-  bool by_initiator = false;
-  bool peers_answer = false;
+  roce::Qpn source;           // sending QP; 0 if unknown
+  bool by_initiator = false;  // no packet was sent: the initiator accessed the peer's memory itself
+  bool peers_answer = false;  // with by_initiator: the response that the peer would have sent
 };
 
 // The reading end of a ring, in `verbena capture`. Does not trust the writing process: copies each record
@@ -33,17 +33,18 @@ struct Record {
 // thread.
 class RingReader {
  public:
-  // `snap_bytes`: the value that the ring was created with.
+  // `snap_bytes`: RingMemory::snap_bytes, with which the ring was created.
   RingReader(RingMemory& ring, uint32_t snap_bytes);
 
-  // Returns the oldest record in the ring, the same one until pop(). Returns nullptr if there is none now, or
-  // the ring is broken.
+  // Returns the oldest record in the ring; until pop(), always the same record. Returns nullptr if there is
+  // no record now, or the ring is broken.
   const Record* front();
   // Removes the record that front() returned, and frees its space for the writer. REQUIRES: front() has
   // returned a record
   void pop();
   bool is_broken() const { return broken_; }
-  // Returns the number of packets dropped, as the writer counts them; mostly because the ring was full.
+  // Returns the number of packets that the writer could not record, mostly because the ring was full. The
+  // number is not verified.
   uint64_t left_out() const { return ring_.left_out.load(std::memory_order_relaxed); }
 
  private:

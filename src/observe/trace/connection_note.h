@@ -19,7 +19,7 @@ struct ConnectionNote {
   uint8_t what = 0;  // kCmCall: protocol::TraceCall; kCmSent, kCmReceived: cm::MessageType; kCmEvent: enum
                      // rdma_cm_event_type
   uint32_t remote_qpn = 0;   // 0 if unknown
-  uint16_t repetitions = 0;  // cm::Passage::repetitions
+  uint16_t repetitions = 0;  // kCmSent, kCmReceived: cm::Passage::repetitions
   // kCmCall: 0, or the errno value of a failed call. kCmSent, kCmReceived: cm::Passage::reason. kCmEvent:
   // rdma_cm_event::status.
   int32_t status = 0;
@@ -32,6 +32,7 @@ struct ConnectionNote {
 Recorder::Numbers packed(const ConnectionNote& note);
 ConnectionNote unpacked(const Recorder::Numbers& numbers);
 
+// Returns whether events of this kind are about connection management.
 constexpr bool is_of_connection(Kind kind) {
   return kind == Kind::kCmCall || kind == Kind::kCmSent || kind == Kind::kCmReceived ||
          kind == Kind::kCmEvent;
@@ -40,10 +41,11 @@ constexpr bool is_of_connection(Kind kind) {
 // Returns the event as text for people. Works for any numbers, also invalid ones. REQUIRES:
 // is_of_connection(kind)
 std::string connection_text(Kind kind, const Recorder::Numbers& numbers);
-// Returns the name of the call, message or event: "rdma_connect", "REQ", "RDMA_CM_EVENT_ESTABLISHED".
+// Returns the name of the event's call, message or rdma_cm event, such as "rdma_connect", "REQ",
+// "RDMA_CM_EVENT_ESTABLISHED".
 std::string connection_subject(Kind kind, const Recorder::Numbers& numbers);
-// Whether the event is a kCmEvent whose type reports a failure, such as RDMA_CM_EVENT_REJECTED. Returns false
-// for a failed call and for a received REJ.
+// Returns whether the event is a kCmEvent whose type reports a failure, such as RDMA_CM_EVENT_REJECTED.
+// Returns false for a failed call and for a received REJ.
 bool is_connection_failure(Kind kind, const Recorder::Numbers& numbers);
 
 }  // namespace verbena::trace

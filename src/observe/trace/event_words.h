@@ -26,12 +26,13 @@ struct Field {
   }
 };
 
-// Returns the machine-readable name of an event: "timeout", "nak_received". Names of events and fields are
-// part of the public interface.
+// Returns the machine-readable name of events of this kind, such as "timeout" or "nak_received". Names of
+// events and fields are part of the public interface.
 std::string_view name_of(Kind kind);
+// Returns the numeric fields of events of this kind; empty for an unknown kind.
 std::span<const Field> fields_of(Kind kind);
-// Returns the event as text for people: "timeout: no acknowledgement from PSN 0x00a1b2 on (3 packets sent), 6
-// tries left". Works for any numbers, also invalid ones.
+// Returns the event as text for people, such as "timeout: no acknowledgement from PSN 0x00a1b2 on (3 packets
+// sent), 6 tries left". Works for any numbers, also invalid ones.
 std::string words_of(const Event& event);
 using NamedText = std::pair<std::string_view, std::string>;
 // Returns the names and values of an event's text fields, for machine-readable output: GIDs, and the names of

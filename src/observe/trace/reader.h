@@ -19,7 +19,7 @@ struct Event {
   Recorder::Numbers numbers{};
 };
 
-// Whether the event reports a failure or an imminent failure, such as an ACK timeout.
+// Returns whether the event reports a failure or an imminent failure, such as an ACK timeout.
 bool is_trouble(const Event& event);
 
 // Reads the trace rings of a process from a file. The process may be writing to the rings meanwhile. Uses
@@ -32,17 +32,18 @@ class Reader {
   // it open.
   Reader(int file, size_t offset) : file_(file), offset_(offset) {}
 
-  // Reads from this file from now on, which has the same rings at a later time.
+  // From now on, reads from this file instead. REQUIRES: the file has the same rings, in a later state
   void read_from(int file) { file_ = file; }
 
-  // Whether the file has trace rings. Processes with older libraries have none.
+  // Returns whether the file has trace rings. Processes with older libraries have none.
   bool has_rings() const;
 
   // Returns the events since the last call, ordered by time. The first call returns all events in the rings.
   std::vector<Event> read();
-  // Like read(), but without the ring of details (requests and packets).
+  // Like read(), but returns only rare events: no requests and packets.
   std::vector<Event> read_rare();
-  // Returns the number of events lost since the first read: overwritten before being read, or invalid.
+  // Returns the number of events since the first read that read() did not return: they were overwritten
+  // before, or are invalid.
   uint64_t missed() const { return missed_; }
 
  private:

@@ -28,9 +28,9 @@ class Recorder {
   void note(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {
     put(rings_.events, written_, qpn, kind, numbers);
   }
-  // Records an event that a bad network or peer can make frequent: at most kMaxInSecond per kind and second.
-  // So such events cannot push all others out of the ring. The next event of the kind after that second is
-  // preceded by a kLeftOut event with the number of events left out.
+  // Records an event that a bad network or peer can make frequent. Records at most kMaxInSecond events per
+  // kind and second, so that they do not overwrite all other events. The next event of this kind after that
+  // second follows a kLeftOut event, which has the number of events left out.
   void note_frequent(roce::Qpn qpn, Kind kind, const Numbers& numbers = {});
   // Records a request or packet in the ring of details. REQUIRES: a reader has requested details
   void detail(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {

@@ -15,10 +15,10 @@ enum class Use : uint8_t {
 
 // A range of pages in the window.
 struct Extent {
-  uint32_t page = 0;
-  uint32_t pages = 0;  // pages that have memory
-  uint32_t room = 0;   // all pages reserved for it, to grow in place; at least `pages`
-  uint32_t freed = 0;  // of a kept extent: a number that grows with each freed extent
+  uint32_t page = 0;   // index of the first page in the window
+  uint32_t pages = 0;  // number of pages that have memory
+  uint32_t room = 0;   // number of pages reserved for the extent to grow in place; at least `pages`
+  uint32_t freed = 0;  // order in which extents were freed: grows with each; only for kKept
   Use use = Use::kProgram;
   bool is_private = false;  // a child's copy of its parent's block
 };
@@ -28,13 +28,12 @@ struct Extent {
 // page is aligned to every alignment that callers request. The table itself lies in memory that the caller
 // provides, sorted by address.
 //
-// A search starts at the table's beginning, and an insertion moves the entries behind it. Both take some
+// A search starts at the table's beginning, and an insertion moves all later entries. Both take some
 // microseconds for thousands of entries, less than the system calls for each block. Not thread-safe. A
 // pointer to an extent is valid until the next call that adds or removes one.
 class Extents {
  public:
-  // A block may have at most 1/kMaxIdle of its pages unused, after a kept extent is reused or a block
-  // shrinks.
+  // At most 1/kMaxIdle of a block's pages may be unused, after a kept extent is reused or a block shrinks.
   static constexpr uint32_t kMaxIdle = 8;
 
   struct Taken {
@@ -69,7 +68,7 @@ class Extents {
   Extent* oldest_kept();
   // Returns the kept extent with the highest address, which can be erased fastest, or nullptr.
   Extent* last_kept();
-  // Makes the extent's pages unusable until erase().
+  // Makes the extent kBarred: nobody can use its pages until erase().
   void bar(Extent& extent);
   void erase(Extent& extent);
 

@@ -20,8 +20,8 @@ struct Wish {
 };
 
 // Allocates blocks of whole pages in a memfd, which peer processes can map. Programs get these blocks from
-// malloc(3) without knowing it. So if the heap has no block, the caller allocates ordinary memory instead. A
-// block behaves like any other block of malloc(3), also at fork(2): the child gets its own copy.
+// malloc(3) without noticing. If the heap has no block, the caller allocates ordinary memory instead. A block
+// behaves like any other block of malloc(3), also at fork(2): the child gets its own copy.
 //
 // Keeps freed blocks for later calls within limits, as malloc(3) does; returns the excess to the kernel at
 // once.
@@ -50,22 +50,23 @@ class Heap {
            bytes_.load(std::memory_order_relaxed);
   }
 
-  // Returns a block; nullptr if the heap has none, and the caller must allocate elsewhere.
+  // Returns a block for the request, or nullptr if the heap has none. The caller then allocates elsewhere.
   void* allocate(const Wish& wish);
   // Frees a block. Returns false if no block begins at `at`.
   bool release(void* at);
   // Resizes a block in place. Returns false, and changes nothing, if no block begins at `at` or the block
   // cannot grow there.
   bool resize(void* at, size_t bytes);
-  // Returns the size of a block in bytes; 0 if no block begins at `at`.
+  // Returns the size in bytes of the block at `at`, a multiple of the page size. Returns 0 if no block begins
+  // there.
   size_t usable_size(const void* at);
   // Zeros the bytes, as MADV_DONTNEED does with private memory. Called after the program's madvise(2). Only
   // affects blocks in the memfd. REQUIRES: `at` and `bytes` are multiples of the page size
   void make_zeros(void* at, size_t bytes);
 
   // Handlers for pthread_atfork(3). before_fork() takes the lock and copies the blocks for the child; the
-  // others release the lock. Without copies, after_fork_in_child() kills the child, which would write to its
-  // parent's memory.
+  // others release the lock. If there are no copies, after_fork_in_child() kills the child, which would
+  // otherwise write to its parent's memory.
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();

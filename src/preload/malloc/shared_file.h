@@ -12,7 +12,7 @@ namespace verbena::heap {
 // until exec(): peer processes find the file through /proc/PID/fd.
 //
 // A program may close descriptors that it has not opened, and get their numbers for other files. So each use
-// first checks which file the descriptor is. Clobbers errno. Not thread-safe.
+// first checks that the descriptor still refers to the memfd. Clobbers errno. Not thread-safe.
 class SharedFile {
  public:
   // Creates the file, of `bytes` bytes. Returns false if that fails, a resource limit restricts memory or

@@ -13,12 +13,12 @@ inline Outcome refuse(int error, std::string why = {}) {
 // The number of ports of every device.
 inline constexpr uint32_t kPorts = 1;
 
-// A request in progress: the request, the source of data, and the response so far.
+// A request in progress: the request, the devices that it reads or changes, and the response so far.
 struct Exchange {
   const Request& request;
   Devices& devices;
   Answer& answer;
-  control::AgentStatus status{};
+  control::AgentStatus status{};  // empty if the command concerns no device
   // The device that the request names; nullptr if the request is about all devices or none.
   const control::LinkStatus* device = nullptr;
   uint32_t port = 0;  // 0 if the request names no port
@@ -27,7 +27,8 @@ struct Exchange {
 // Returns the device's index and name, the attributes with which every message about a device begins.
 Attributes handle_of(const control::Link& link);
 
-// Adds a message about the request's device or, for a dump, about each device.
+// Adds a message about the request's device or, for a dump, about each device. `describe` returns the
+// attributes of the message.
 Outcome tell_devices(Exchange& exchange, Attributes (*describe)(const Exchange&, const control::Link&));
 
 // Carries out a request: gets or changes one object, or lists several (dump). If the operation refuses the

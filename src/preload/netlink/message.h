@@ -60,7 +60,8 @@ class Attributes {
   Attributes& put_u64(uint16_t type, uint64_t value) { return put_value(type, value); }
   // Adds a string with its terminating zero.
   Attributes& put_text(uint16_t type, std::string_view text);
-  // Omits NLA_F_NESTED, which this protocol does not use.
+  // Adds an attribute whose value is the attributes `inner`. Omits NLA_F_NESTED, which this protocol does not
+  // use.
   Attributes& put_nest(uint16_t type, const Attributes& inner) { return put(type, inner.bytes_); }
   // Adds an attribute with any value. REQUIRES: the attribute's length fits in 16 bits
   Attributes& put(uint16_t type, std::span<const std::byte> value);

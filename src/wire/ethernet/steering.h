@@ -64,7 +64,7 @@ struct FlowKey {
 static_assert(sizeof(FlowKey) == 64 && std::has_unique_object_representations_v<FlowKey>);
 
 FlowKey operator&(const FlowKey& a, const FlowKey& b);
-// Returns the number of bits set in a mask: the more, the more specific is the rule.
+// Returns the number of bits set in a mask. A rule with more bits is more specific.
 uint32_t weight(const FlowKey& mask);
 
 // Hashes keys for hash tables.
@@ -75,8 +75,8 @@ struct FlowKeyHash {
 // The headers of an untrusted frame: an incomplete or inconsistent header counts as absent.
 struct FrameHeaders {
   FlowKey key;
-  uint32_t network_offset = 0;    // of the header that key.ether_type names, in bytes from the frame's start
-  uint32_t transport_offset = 0;  // 0 unless the frame has an IP header
+  uint32_t network_offset = 0;    // of the header after Ethernet and VLAN tags, in bytes from the start
+  uint32_t transport_offset = 0;  // of the header after the IP header; 0 if there is no IP header
 };
 
 // Finds the headers of a frame. Returns nullopt if the frame is shorter than an Ethernet header.
@@ -90,16 +90,17 @@ enum class RuleKind : uint8_t { kMatch, kAllDefault, kMulticastDefault };
 // while it is in a table
 struct SteeringRule {
   RuleKind kind = RuleKind::kMatch;
-  uint16_t priority = 0;  // of a kMatch rule; 0 is tried first
+  uint16_t priority = 0;  // of a kMatch rule: the rules with the lowest number are tried first
   bool traps = true;      // frames that this rule matched are not offered to later rules
   FlowKey value;
   FlowKey mask;
 };
 
 // Finds the flow steering rules that get a frame, among the rules of one device. kMatch rules are tried in
-// order of priority; within one priority, rules whose mask has more bits come first. The first match takes
-// the frame, unless its `traps` is false. Rules of equal priority, mask and value get a copy each. A frame
-// that no rule takes goes to all default rules that accept it.
+// order of priority. Within one priority, rules whose mask has more bits come first. The first match takes
+// the frame, unless its `traps` is false. Rules of equal priority, mask and value all get the frame. A frame
+// that no kMatch rule takes goes to all kAllDefault rules, and a multicast frame also to all
+// kMulticastDefault rules.
 //
 // Rules with the same mask share a hash table: a frame costs one look-up per mask, not one per rule. Not
 // thread-safe.
@@ -108,6 +109,7 @@ class SteeringTable {
   bool empty() const { return count_ == 0; }
   size_t size() const { return count_; }
 
+  // Adds a rule. REQUIRES: the rule outlives the table or is removed before
   void add(SteeringRule& rule);
   void remove(SteeringRule& rule);
 

@@ -9,8 +9,8 @@
 
 namespace verbena::roce {
 
-// AETH syndromes (IBTA volume 1, 9.7.5.2.1): the top three bits are the kind, the low five are credits, the
-// RNR timer code or the NAK code.
+// AETH syndromes (IBTA volume 1, 9.7.5.2.1): bits 5 and 6 are the kind, the low five bits are credits, the
+// RNR timer code or the NAK code. Bit 7 is reserved.
 enum class AethKind : uint8_t { kAck = 0, kRnrNak = 1, kReserved = 2, kNak = 3 };
 enum class NakCode : uint8_t {
   kSequenceError = 0,
@@ -40,6 +40,7 @@ constexpr uint8_t nak_syndrome(NakCode code) {
 constexpr AethKind aeth_kind(uint8_t syndrome) {
   return static_cast<AethKind>((syndrome >> 5) & 3);
 }
+// Returns the low five bits: credits, RNR timer code or NAK code.
 constexpr uint8_t aeth_value(uint8_t syndrome) {
   return syndrome & 0x1f;
 }

@@ -70,11 +70,12 @@ struct Kernel {
   const char* name;
   bool (*usable)();  // whether the processor and the operating system support the instructions
 
+  // Returns the CRC state after the `size` bytes at `from`.
   uint32_t (*update)(uint32_t state, const std::byte* from, size_t size);
 
-  // Copies and computes the CRC in one pass. Reads each source byte once, so the CRC matches the copied bytes
-  // even if another thread changes the source meanwhile. With two reads, the response to an RDMA READ of
-  // memory in use could carry a bad ICRC.
+  // Copies `size` bytes, and returns the CRC state after them, in one pass. Reads each source byte once, so
+  // the CRC matches the copied bytes even if another thread changes the source meanwhile. With two reads, the
+  // response to an RDMA READ of memory in use could have a bad ICRC.
   uint32_t (*copy)(uint32_t state, std::byte* to, const std::byte* from, size_t size);
 
   // Returns the product of two residues modulo the CRC's polynomial.

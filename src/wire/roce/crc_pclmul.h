@@ -111,8 +111,8 @@ VERBENA_PCLMUL uint32_t reduce128(__m128i a) {
   return reduce96(_mm_xor_si128(_mm_clmulepi64_si128(a, factor, 0x00), _mm_srli_si128(a, 8)));
 }
 
-// Processes fewer than sixteen bytes. Zeros in front of a message change nothing once the state is added to
-// its first four bytes, so the bytes are moved to the end of a register.
+// Processes fewer than sixteen bytes. The CRC state is added to the first four bytes of the message. After
+// that, zeros in front of the message change nothing, so the bytes are moved to the end of a register.
 template <bool kCopy>
 VERBENA_PCLMUL uint32_t run_short(uint32_t state, std::byte* to, const std::byte* from, size_t size) {
   if (size >= 8) {

@@ -10,9 +10,9 @@
 namespace verbena::roce {
 
 // The fields of the IP and UDP headers that an ICRC covers and that are the same for all packets of a flow.
-// All others are lengths, the IPv4 identification, fixed, or masked to ones (IBTA annex A17, 17.3.4: TTL /
-// hop limit, traffic class, flow label, IPv4 checksum, UDP checksum, BTH byte 4). Assumes an IPv4 header of
-// 20 bytes and, by default, "don't fragment", as Linux and hardware send RoCEv2.
+// The other fields are lengths, the IPv4 identification, fixed values, or masked to ones (IBTA annex A17,
+// 17.3.4: TTL / hop limit, traffic class, flow label, IPv4 checksum, UDP checksum, BTH byte 4). Assumes an
+// IPv4 header of 20 bytes and, by default, "don't fragment", as Linux and hardware send RoCEv2.
 struct IcrcFlow {
   bool ipv6 = false;
   bool may_fragment = false;              // IPv4: "don't fragment" is clear
@@ -22,9 +22,9 @@ struct IcrcFlow {
   uint16_t destination_port = 0;
 };
 
-// Compute the CRC-32 with the Ethernet polynomial, reflected, step by step. Start with the state crc_init(),
-// feed bytes by crc_update(), finish with crc_final(). Uses carry-less multiplication if the processor has it
-// (chosen at the first call), else tables.
+// These functions compute the CRC-32 with the Ethernet polynomial, reflected, step by step. Start with the
+// state crc_init(), feed bytes by crc_update(), finish with crc_final(). Uses carry-less multiplication if
+// the processor has it (chosen at the first call), else tables.
 constexpr uint32_t crc_init() {
   return 0xffffffffu;
 }
@@ -33,13 +33,14 @@ constexpr uint32_t crc_final(uint32_t state) {
   return ~state;
 }
 
-// Like crc_update(), for the four bytes of `word` as they lie in memory, and for `bytes` zero bytes.
+// Like crc_update(): crc_update_word() for the four bytes of `word` as they lie in memory, crc_of_zeros() for
+// `bytes` zero bytes.
 uint32_t crc_update_word(uint32_t state, uint32_t word);
 uint32_t crc_of_zeros(uint32_t state, uint32_t bytes);
 
-// Copies `from` to `to` and returns the updated state, in one pass over the data. The caller handles faults
-// in either buffer (adapter/memory/guarded.h). REQUIRES: `to` has room for from.size() bytes. REQUIRES: `to`
-// and `from` do not overlap
+// Copies `from` to `to` and returns the CRC state after these bytes, in one pass over the data. The caller
+// handles faults in either buffer (adapter/memory/guarded.h). REQUIRES: `to` has room for from.size() bytes.
+// REQUIRES: `to` and `from` do not overlap
 uint32_t crc_copy(uint32_t state, std::byte* to, ConstBytes from);
 
 // Returns the CRC state before the BTH: after the eight bytes of ones, the IP header and the UDP header.

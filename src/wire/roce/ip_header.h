@@ -18,9 +18,9 @@ inline constexpr uint32_t kUdpHeaderBytes = 8;
 inline constexpr uint8_t kIpProtocolUdp = 17;
 inline constexpr uint16_t kDontFragment = 0x4000;
 
-// Write the IP header of a packet on this path. `udp_payload_bytes`: from the BTH to the ICRC's end. IPv4:
-// identification 0, "don't fragment", valid checksum. REQUIRES: both addresses of the path are of that
-// family. REQUIRES: `header` has room for 20 or 40 bytes
+// These functions write the IP header of a packet on this path. `udp_payload_bytes`: from the BTH to the
+// ICRC's end. IPv4: identification 0, "don't fragment", valid checksum. REQUIRES: both addresses of the path
+// are of the function's IP version. REQUIRES: `header` has room for 20 (IPv4) or 40 (IPv6) bytes
 void write_ipv4_header(const Path& path, uint32_t udp_payload_bytes, std::byte* header);
 void write_ipv6_header(const Path& path, uint32_t udp_payload_bytes, std::byte* header);
 

@@ -26,7 +26,7 @@ inline constexpr size_t kModifierAt = 20;
 inline constexpr uint8_t kMadBaseVersion = 1;
 inline constexpr uint8_t kMadMethodSend = 0x03;
 
-// The queue pair that datagrams of all classes but subnet management are sent from and to, QP1, and its Q_Key
+// QP1, which sends and receives the datagrams of all classes except subnet management, and its Q_Key
 // (10.2.5).
 inline constexpr uint32_t kGsiQpn = 1;
 inline constexpr uint32_t kGsiQkey = 0x80010000;

@@ -47,7 +47,7 @@ inline constexpr uint8_t kSackOpcode = 0xc0;
 inline constexpr uint8_t kSackConfirmationOpcode = 0xc1;
 inline constexpr uint8_t kReceiverReportOpcode = 0xc2;  // adapter/transport/control_packets.h
 inline constexpr uint8_t kReportRequestOpcode = 0xc3;
-// Precedes a NAK on lossless routes: the reason of the NAK, as text.
+// Sent before a NAK on routes that lose no packets: a text with the reason of the NAK.
 inline constexpr uint8_t kRefusalOpcode = 0xc4;
 inline constexpr uint8_t kRepeatedReadsOpcode = 0xc5;  // adapter/transport/control_packets.h
 // Sent by the agent for a stopped process. Acts as an RNR NAK for this PSN, but uses up none of the
@@ -90,7 +90,7 @@ struct OpcodeInfo {
   bool carries_payload = false;
   bool starts_message = false;  // First and Only
   bool ends_message = false;    // Last and Only
-  bool is_request = false;      // travels from requester to responder
+  bool is_request = false;      // sent by the requester, not the responder
 
   constexpr bool exists() const { return name != nullptr; }
   constexpr bool has(ExtensionHeader header) const { return (extensions & header) != 0; }

@@ -14,8 +14,8 @@ namespace verbena::roce {
 
 inline constexpr uint16_t kUdpPort = 4791;
 inline constexpr uint16_t kDefaultPkey = 0xffff;
-// Whether a P_Key is of the default partition, with full or limited membership (the top bit; IBTA volume 1,
-// 10.9.1.1).
+// Returns whether a P_Key is of the default partition, with full or limited membership (the top bit; IBTA
+// volume 1, 10.9.1.1).
 constexpr bool is_default_pkey(uint16_t pkey) {
   return (pkey & 0x7fff) == (kDefaultPkey & 0x7fff);
 }
@@ -83,18 +83,19 @@ enum class ParseError : uint8_t { kTruncated, kUnknownOpcode, kBadVersion, kBadP
 struct Packet {
   Headers headers;
   ConstBytes payload;
-  // The number of consecutive packets of one message that this object stands for: more than 1 for a
-  // super-packet, always 1 for a packet from the wire. The opcode tells whether the first packet begins the
-  // message, and whether the last packet ends it. The PSN is that of the first packet.
+  // The number of consecutive packets of one message that this object stands for. It is more than 1 for a
+  // super-packet, and always 1 for a packet from the network. The opcode tells whether the first packet
+  // begins the message, and whether the last packet ends it. The PSN is that of the first packet.
   uint32_t count = 1;
 };
 
-// Parses one RoCEv2 packet. `udp_payload` goes from the BTH to the ICRC's last byte. Does not check the ICRC.
+// Parses one RoCEv2 packet, or returns the reason why it is invalid. `udp_payload` goes from the BTH to the
+// ICRC's last byte. Does not check the ICRC.
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
 
-// Parse one packet into `packet`, without a copy of the result (copying costs as much as parsing), and parse
-// headers alone, as encode() wrote them. The output is valid only if nullopt is returned. REQUIRES: `packet`
-// is newly constructed
+// parse() parses one packet into `packet`. It is faster than the function above, which copies the result.
+// parse_headers() parses only headers, as encode() wrote them. Both return nullopt on success; else the
+// output is invalid. REQUIRES: `packet` is newly constructed
 std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet);
 std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers);
 
@@ -129,7 +130,8 @@ inline Headers headers_of(const PlainHeaders& plain) {
   return headers;
 }
 
-// Bits of the first eight bytes of a BTH as one word, and of the last four as another (IBTA volume 1, 9.2).
+// The bits of a BTH as two big-endian words: one of its first eight bytes, and one of its last four bytes
+// (IBTA volume 1, 9.2).
 struct PlainWords {
   static constexpr unsigned kOpcodeShift = 56;
   static constexpr uint64_t kSolicited = uint64_t{0x80} << 48;
@@ -141,8 +143,8 @@ struct PlainWords {
   static constexpr uint32_t kAckRequest = 0x80000000;
 };
 
-// Writes the last four bytes of a BTH (AckReq and PSN) to `to`, and returns the same bytes as a word in
-// memory order, for crc_update_word().
+// Writes the last four bytes of a BTH (AckReq and PSN) to `to`. Returns these bytes as a word in memory
+// order, for crc_update_word().
 inline uint32_t encode_psn(Psn psn, bool ack_request, std::byte* to) {
   store_be(to, psn.value() | (ack_request ? PlainWords::kAckRequest : 0));
   uint32_t word;

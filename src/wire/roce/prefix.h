@@ -22,12 +22,12 @@ struct Prefix {
   friend bool operator==(const Prefix&, const Prefix&) = default;
 };
 
-// Returns the address with all bits after the first `bits` cleared. An IPv4 address has 96 bits in front
-// (kIpv4Bits). REQUIRES: bits <= 128
+// Returns the address with all bits after the first `bits` cleared. For an IPv4 address, `bits` counts the 96
+// bits in front of it, too (kIpv4Bits). REQUIRES: bits <= 128
 Address first_bits(const Address& address, uint8_t bits);
 
-// Parses a network, such as "192.0.2.0/24"; an address without a slash is a network of one address. Host bits
-// in front of the slash are cleared, as firewalls do. Returns nullopt if the text is invalid.
+// Parses a network, such as "192.0.2.0/24"; an address without a slash is a network of one address. Bits of
+// the address beyond the prefix length are cleared, as firewalls do. Returns nullopt if the text is invalid.
 std::optional<Prefix> parse_prefix(std::string_view text);
 std::string text_of(const Prefix& prefix);
 std::string text_of(const Address& address);  // an IPv4 address in dotted form

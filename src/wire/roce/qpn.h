@@ -30,8 +30,8 @@ class Qpn {
   uint32_t value_ = 0;
 };
 
-// The destination QPN of multicast datagrams, which every QP attached to the group receives (IBTA volume 1,
-// 10.5.2).
+// The destination QPN of multicast datagrams. Every QP that is attached to the group receives them (IBTA
+// volume 1, 10.5.2).
 inline constexpr Qpn kMulticastQpn{0xffffff};
 
 }  // namespace verbena::roce

@@ -162,7 +162,7 @@ TEST_F(ChannelTest, KeepsItsOwnEventsUntilThereIsRoom) {
   EXPECT_EQ(read, all);
 }
 
-// What is gone from the socket counts as read at the agent. So the agent must not find room for more while a
+// The agent takes what is gone from the socket for read. So it must not find room for more while a
 // program takes some events out.
 TEST_F(ChannelTest, HasNoRoomForMoreWhileOthersAreTakenOut) {
   uint32_t next = 1;

@@ -33,7 +33,8 @@ static_assert(sizeof(OffloadHeader) == 10);
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
-  // If `checked`, the kernel has verified the TCP or UDP checksum, or this host has computed it.
+  // Handles one frame. `checked` is true if the kernel has verified the TCP or UDP checksum, or this host has
+  // computed it.
   virtual void on_frame(ConstBytes frame, bool checked) = 0;
 };
 
@@ -52,20 +53,21 @@ class PacketSocket {
   int readable_fd() const { return epoll_.get(); }
   // Returns false if the application has closed one of the descriptors or reused its number (base/own_fd.h).
   bool is_whole() const { return socket_.is_ours() && epoll_.is_ours(); }
-  // While paused, frames wait in the kernel and readable_fd() does not become readable.
+  // Pauses or resumes reception. While paused, frames wait in the kernel and readable_fd() does not become
+  // readable.
   void pause(bool on);
   // Closes the socket in this process, which then sends and receives nothing more.
   void close() {
     socket_.reset();
     epoll_.reset();
   }
-  // Whether the device is the loopback device. There, each sent frame comes back to all packet sockets of the
-  // device, including the one that sent it.
+  // Returns whether the device is the loopback device. There, each sent frame comes back to all packet
+  // sockets of the device, including the one that sent it.
   bool is_loopback() const { return loopback_; }
 
   // Replaces the program that decides which frames the socket receives.
   Result<void> set_filter(const FilterProgram& filter);
-  // Make the device accept more frames than those to its own address, and end that. `what` is
+  // join() makes the device accept more frames than those to its own address; leave() ends this. `what` is
   // PACKET_MR_UNICAST or PACKET_MR_MULTICAST (frames to `address`), PACKET_MR_ALLMULTI (all multicast) or
   // PACKET_MR_PROMISC (all frames). Each join() is undone by one leave().
   Result<void> join(uint16_t what, std::span<const uint8_t> address = {});
@@ -88,7 +90,8 @@ class PacketSocket {
     int error;
   };
   Sent send();
-  // Returns the pieces of a frame of the batch that was sent last. REQUIRES: no frame was added since
+  // Returns the pieces of a frame of the batch that was sent last, including its padding. REQUIRES: no frame
+  // was added since
   std::span<const iovec> sent_frame(uint32_t index) const;
 
  private:

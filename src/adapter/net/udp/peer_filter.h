@@ -20,11 +20,11 @@ struct GuardedLink {
 };
 
 // Makes a program for SO_ATTACH_FILTER on a socket of the RoCEv2 port. With the program, the kernel drops
-// packets from hosts that are not accepted, before any process reads them. The program drops a packet if the
-// link does not accept the packet's source. The link is one whose netdev received the packet, or to which the
-// packet is addressed. Loopback packets pass, because they are from this host. Returns an empty program if
-// there is nothing to drop. If the program would exceed the kernel's limit of 4,096 instructions, returns a
-// program that drops all packets from other hosts.
+// packets from hosts that are not accepted, before any process reads them. A packet concerns each link whose
+// netdev received the packet, or whose address is the packet's destination. The program drops a packet if one
+// of these links does not accept the packet's source. Loopback packets pass, because they are from this host.
+// Returns an empty program if `links` is empty. If the program would exceed the kernel's limit of 4,096
+// instructions, returns a program that drops all packets from other hosts.
 std::vector<sock_filter> peer_filter(std::span<const GuardedLink> links);
 
 }  // namespace verbena::net

@@ -23,9 +23,9 @@ namespace verbena::net {
 struct DatagramOrigin {
   roce::Path path;  // from the sender to this host
   uint16_t source_port = 0;
-  uint32_t segment_bytes = 0;  // of each packet if GRO merged several; else 0
-  bool has_destination = false;
-  bool reassembled = false;  // whether it came in IP fragments
+  uint32_t segment_bytes = 0;    // of each packet if GRO merged several; else 0
+  bool has_destination = false;  // whether the kernel reported the destination; else packets are dropped
+  bool reassembled = false;      // whether it came in IP fragments
 };
 
 // Reads the origin from the source address and the control messages of a datagram. REQUIRES: the datagram was
@@ -43,6 +43,7 @@ class DatagramSplitter {
   // Passes the datagram's valid packets to the handler. Returns the number of packets in the datagram,
   // including dropped ones.
   uint32_t split(PacketHandler& handler, const DatagramOrigin& origin, ConstBytes datagram);
+  // Counts a dropped packet.
   void drop(DropReason reason) { ++counters_.dropped[static_cast<size_t>(reason)]; }
 
  private:
@@ -60,7 +61,8 @@ class DatagramSplitter {
 class ReadAhead {
  public:
   uint32_t wanted() const { return wanted_; }
-  // Notes a read that asked for `asked` datagrams and got `got`, the largest of `largest` bytes.
+  // Adapts wanted() to the result of a read that asked for `asked` datagrams and got `got`. `largest` is the
+  // size in bytes of the largest datagram that was read, or 0.
   void adapt(uint32_t asked, uint32_t got, uint32_t largest);
 
  private:
@@ -86,7 +88,7 @@ class DatagramBatch {
   // Never blocks. REQUIRES: wanted <= kMax
   uint32_t read(int socket, uint32_t wanted);
 
-  // The data and the header of a datagram of the last read().
+  // Return the data and the header of a datagram that the last read() got, valid until the next read().
   ConstBytes data(uint32_t index) const {
     return {static_cast<std::byte*>(data_[index].iov_base), messages_[index].msg_len};
   }
@@ -107,8 +109,8 @@ class DatagramBatch {
 
 // Reads datagrams from a socket until they contained at least `budget` packets, and returns the number of
 // packets. Stops earlier after a read that got fewer datagrams than it asked for, or that asked for only one.
-// Calls take(index) for each datagram, which returns the number of packets in the datagram. A negative number
-// makes receive_batches() return at once.
+// Calls take(index) for each datagram, where `index` is the datagram's place in the batch. take() returns the
+// number of packets in the datagram, or a negative number to make receive_batches() return at once.
 template <class Take>
 uint32_t receive_batches(int socket, uint32_t budget, ReadAhead& ahead, DatagramBatch& batch, Take take) {
   uint32_t packets = 0;

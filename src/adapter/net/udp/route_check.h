@@ -42,8 +42,9 @@ class RouteSocket {
   Result<NextHop> next_hop(const roce::Path& path);
   // Returns the state of a neighbour (NUD_*), or ENOENT if the kernel's neighbour table has no entry for it.
   Result<uint16_t> neighbour_state(const NextHop& neighbour);
-  // Returns the IFF_* flags of a network device, of those that fit into 16 bits. Not by rtnetlink:
-  // RTM_GETLINK waits for a lock (RTNL) that any user with a user namespace can hold for seconds.
+  // Returns the IFF_* flags of a network device; only the lower 16 bits are reported. Uses ioctl(2), because
+  // RTM_GETLINK of rtnetlink waits for a lock (RTNL) that any user with a user namespace can hold for
+  // seconds.
   Result<unsigned> device_flags(uint32_t interface_index);
 
  private:
@@ -63,7 +64,8 @@ class RouteSocket {
 // Duration(1), an unknown address is an error at once, and the search goes on.
 //
 // Addresses of this host and network devices without ARP need no hardware address. Only the kernel is asked,
-// not the agent. Returns success if the kernel cannot be asked, or if a firewall blocks the search.
+// not the agent. Returns success for multicast destinations, if the kernel cannot be asked, and if a firewall
+// blocks the search.
 //
 // Errors, with a reason: ENETUNREACH, EHOSTUNREACH or EACCES (the kernel's error) if there is no route;
 // ETIMEDOUT if the next hop does not answer. Any thread, in the network namespace from which packets leave.

@@ -57,16 +57,16 @@ class SendRun {
              uint16_t destination_port, uint32_t packet_bytes, uint32_t max_segments);
 
   bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
-  // Whether the run can take a packet of this size. A packet that is shorter than the others ends the run. If
-  // `more`, further packets of the same size are certain to follow. Then a shorter packet does not join a run
-  // of one packet, but begins a new run that takes the following packets, too. For example, the First packet
-  // of an RDMA WRITE is longer than the Middle packets.
+  // Returns whether the run can take a packet of this size. A packet that is shorter than the others ends the
+  // run. If `more`, further packets of the same size are certain to follow. Then a shorter packet does not
+  // join a run of one packet, but begins a new run that takes the following packets, too. For example, the
+  // First packet of an RDMA WRITE is longer than the Middle packets.
   bool accepts(uint32_t packet_bytes, bool more) const {
     return open_ && (packet_bytes == segment_bytes_ ||
                      (packet_bytes < segment_bytes_ && !(more && segments_ == 1) && fragments_ == nullptr));
   }
-  // Whether the run should be sent now, because it takes no more packets. A run of a single packet is not
-  // sent for this reason: it waits, to be sent with other runs by one sendmmsg().
+  // Returns whether the run should be sent now, because it takes no more packets. A run of a single packet is
+  // not sent for this reason: it waits, to be sent with other runs by one sendmmsg().
   bool is_full() const { return segments_ > 1 && !open_; }
 
   // Copies a packet into the run. Returns false if reading the packet's payload faulted; then the run is
@@ -84,14 +84,14 @@ class SendRun {
   }
 
   // Notes that a train was appended. If `keeps_block`, the train's sender has promised to keep the block
-  // unchanged until the train has arrived. If all trains of the run have this promise, the run may be sent
-  // without a copy. The run's other packets need no promise of their own, since they leave together with the
-  // trains, from the same block.
+  // unchanged until the train has arrived. The run may be sent without a copy if the senders of all its
+  // trains have promised this. The run's other packets need no promise: they lie in the same block, and are
+  // sent together with the trains.
   void note_train(bool keeps_block) {
     keeps_block_ = keeps_block && (keeps_block_ || !has_train_);
     has_train_ = true;
   }
-  // Whether the run will be sent without being copied (SplicePipe).
+  // Returns whether the run will be sent without being copied (SplicePipe).
   bool is_spliced() const { return keeps_block_ && bytes_ >= SplicePipe::kLeastBytes; }
 
   // Passes the run to the kernel, without a copy if is_spliced(). Returns what sendmsg() returns.
@@ -103,9 +103,10 @@ class SendRun {
   // shorter packets, because these might fit the path unfragmented.
   void set_fragments(FragmentSocket& socket) { fragments_ = &socket; }
   FragmentSocket* fragments() const { return fragments_; }
-  // Whether the last packet is shorter than the others.
+  // Returns whether the last packet is shorter than the others.
   bool has_shorter_last() const { return bytes_ < segments_ * segment_bytes_; }
-  // How many packets of the run were sent or given up, if the run leaves packet by packet (set_fragments()).
+  // Returns how many packets of the run were sent or given up so far, if the run leaves packet by packet
+  // (set_fragments()).
   uint32_t left() const { return left_; }
   void note_left(uint32_t packets) { left_ += packets; }
   // Computes the ICRC of packet `index` for this IPv4 identification, and fills in `message` and `data` for
@@ -117,14 +118,15 @@ class SendRun {
   // ICRC for identification 0. Used if the run cannot leave as a super-packet.
   void describe_single(uint32_t index, msghdr& message, iovec& data);
 
-  // Whether packets carry an IPv6 flow label, which the kernel may refuse to send. IPv4 has no flow label.
+  // Returns whether packets carry an IPv6 flow label, which the kernel may refuse to send. IPv4 has no flow
+  // label.
   bool has_flow_label() const { return !is_ipv4() && name_.ipv6.sin6_flowinfo != 0; }
   // Makes the run's packets leave without the flow label.
   void drop_flow_label() {
     if (!is_ipv4()) name_.ipv6.sin6_flowinfo = 0;
   }
 
-  // Whether the socket has another source port than when the run began (SendSockets::renew()).
+  // Returns whether the socket has another source port than when the run began (SendSockets::renew()).
   bool has_old_port() const { return flow_.source_port != socket_->port; }
   // Writes the ICRCs for the socket's present source port. REQUIRES: the run is not empty
   void follow_port();

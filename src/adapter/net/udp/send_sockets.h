@@ -19,7 +19,7 @@ struct SendSocket {
   bool is_for(const roce::Path& path) const {
     return source == path.source && interface_index == path.interface_index;
   }
-  // Whether packets of the path leave with the right source and device without a control message.
+  // Returns whether packets of the path leave with the right source and device without a control message.
   bool implies(const roce::Path& path) const { return is_for(path) && bound_to_interface; }
 
   OwnFd fd;
@@ -28,8 +28,8 @@ struct SendSocket {
   uint32_t interface_index = 0;
   bool bound_to_interface = false;   // also true if the paths name no device
   std::unique_ptr<SendSocket> next;  // another socket for the same destination slot
-  // The path of the packets that the kernel accepted last. If the socket stays full because of packets that
-  // wait for a neighbour, it is their path: the socket has accepted nothing since.
+  // The path of the packets that the kernel accepted last. If the socket stays full because its packets wait
+  // for a neighbour's hardware address, `latest` is the path of the waiting packets.
   roce::Path latest;
 };
 
@@ -77,8 +77,10 @@ class SendSockets {
   std::array<std::vector<SendSocket*>, 2> made_;  // by family: IPv4, IPv6
 };
 
-// A socket of this process to which an IPv4 socket sends datagrams, so as to learn their identifications. It
-// takes datagrams from the measured socket only: other users can read its port in /proc/net/udp.
+// Learns which IPv4 identifications the kernel gives to the datagrams of a socket, the measured socket. The
+// measured socket sends datagrams to a socket of the probe, which reads their IP headers with a BPF filter.
+// The probe's socket accepts datagrams from the measured socket only: other users can see its port in
+// /proc/net/udp, and could send to it.
 class IdentificationProbe {
  public:
   // REQUIRES: `measured` outlives the probe
@@ -87,10 +89,13 @@ class IdentificationProbe {
   bool is_open() const { return port_ != 0; }
   uint16_t port() const { return port_; }
 
-  // Sends a datagram by the measured socket and returns the byte of its identification that is `shift` bits
-  // up.
+  // Sends a datagram by the measured socket, and returns bits `shift` to `shift` + 7 of the datagram's
+  // identification. Waits at most 20 ms. Returns nullopt if the datagram cannot be sent or does not arrive.
+  // REQUIRES: is_open()
   std::optional<uint8_t> byte_of_next(uint32_t shift);
-  // Takes an identification from the count that all unconnected sockets share.
+  // Sends a datagram by an unconnected socket, which uses up an identification of the count that all
+  // unconnected sockets share. If the measured socket's next identification skips a number, the socket does
+  // not count on its own. Returns false if the datagram cannot be sent.
   bool take_shared();
 
  private:
@@ -107,11 +112,11 @@ class IdentificationProbe {
 // The ICRC over IPv4 covers the identification and the flag "don't fragment". The kernel chooses the
 // identification of a datagram that may be fragmented, and programs cannot set it. But on a connected socket
 // the kernel counts: each datagram gets the identification of the previous datagram plus 1
-// (ip_select_ident_segs(), Linux 5.17). So a FragmentSocket is connected, and names the destination with each
-// datagram. It is connected to an address of its own host, so that it gets no ICMP errors. To learn the
-// current count, a FragmentSocket sends a few datagrams to a second socket of this process. The classic BPF
-// filter of the second socket reads the IP header, and truncates each datagram to a length that encodes one
-// byte of the identification.
+// (ip_select_ident_segs(), Linux 5.17). So an IPv4 FragmentSocket is connected, and names the destination
+// with each datagram. Its connected address is one of its own host, so that it gets no ICMP errors. To learn
+// the current count, a FragmentSocket sends a few datagrams to a second socket of this process. The classic
+// BPF filter of the second socket reads the IP header, and truncates each datagram to a length that encodes
+// one byte of the identification.
 //
 // If the kernel does not count this way, or a firewall drops these datagrams, the identification stays
 // unknown. Then packets carry the ICRC of a packet that must not be fragmented: Verbena's receivers accept
@@ -123,7 +128,7 @@ class FragmentSocket {
 
   SendSocket& socket() const { return *socket_; }
   bool is_for(const roce::Path& path) const { return socket_->is_for(path); }
-  // As SendSockets::renew().
+  // Replaces the kernel's socket like SendSockets::renew(). Afterwards the identification is unknown.
   bool renew(uint32_t send_buffer_bytes);
 
   // Returns the identification that the next datagram will have (IPv4), or nullopt if it is unknown. If it is
@@ -149,7 +154,8 @@ class FragmentSocket {
 class PathMtu {
  public:
   explicit PathMtu(const roce::Path& path);
-  // Whether a datagram with a UDP payload of this size leaves unfragmented. Also true if the MTU is unknown.
+  // Returns whether a datagram with a UDP payload of this size leaves unfragmented. Also true if the MTU is
+  // unknown.
   bool takes(uint32_t udp_payload_bytes) const;
 
  private:

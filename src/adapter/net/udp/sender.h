@@ -24,10 +24,11 @@ namespace verbena::net {
 // There are 16 runs, and each has a block of memory of its own. The run that was released last is reused
 // first, so that few blocks occupy the CPU cache. Runs of long messages use blocks of a pool instead, if one
 // is free. A run in a pool's block is sent without a copy (SplicePipe) if the QPs that sent its packets keep
-// the block unchanged. A pool is used for some seconds. The next one may be used for other receivers, also
-// for a process that has got the slot of an ended one. Several runs can be open, one per path and slot. A
-// full run is sent at once, so that the receiver processes it while the next run is filled. One thread at a
-// time.
+// the block unchanged. A pool is replaced after some seconds, because a block that was spliced for one
+// receiver cannot be used for another (BlockPool). The blocks of the new pool can be used for any receiver,
+// also for a process that has got the slot of an ended process. Several runs can be open, one per path and
+// slot. A full run is sent at once, so that the receiver processes it while the next run is filled. One
+// thread at a time.
 //
 // Packets to a neighbour that answers no ARP wait in the kernel for seconds and fill the buffer of their
 // socket, which packets to other destinations need. The Sender replaces this socket by a new one, so that

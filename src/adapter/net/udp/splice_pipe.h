@@ -20,9 +20,10 @@ namespace verbena::net {
 // (SplicePipe). A block is free when nobody holds a pin on it. take() returns the first free block, so that
 // few blocks occupy the CPU cache.
 //
-// Queued packets of the kernel refer to a block long after its pins are gone, if the receiver acknowledges
-// what it has not read. It then reads what the block holds by that time. So once a block was spliced for a
-// receiver, no other gets it.
+// A receiver may acknowledge packets that it has not read from its socket yet. Then the block's pins are gone
+// while the kernel's queued packets still refer to the block, and the receiver later reads what the block
+// holds by that time. So a block that was spliced for one receiver is never used for another: no receiver
+// sees data that are meant for another.
 //
 // The pool consists of two huge pages where these are available, since the kernel looks up parts of a huge
 // page faster. take() and mark() are for one thread at a time.
@@ -50,11 +51,13 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     std::byte* begin = nullptr;  // SendRun::kBlockBytes long; null if none is free
     transport::BlockPin pin;     // empty if no block is free
   };
-  // Returns a free block that was spliced for nobody else.
+  // Returns the first free block that was not spliced for another receiver; an empty Block if there is none.
   Block take(const Receiver& receiver);
-  // Notes that the block was spliced for the receiver. Does nothing if it is none of this pool.
+  // Records that the block at `begin` was spliced for the receiver. Does nothing if the block is not of this
+  // pool.
   void mark(const std::byte* begin, const Receiver& receiver);
-  // Whether a block is free that take() refuses to some.
+  // Returns whether a free block was spliced for a receiver, so that take() does not give it to other
+  // receivers.
   bool has_foreign() const;
 
  private:
@@ -87,7 +90,7 @@ class SplicePipe {
   // Returns false if the application has closed the pipe, whose descriptor numbers may now be other files'.
   bool is_whole() const { return !in_ || (in_.is_ours() && out_.is_ours()); }
 
-  // How many datagrams were sent without a copy.
+  // Returns how many datagrams were sent without a copy.
   uint64_t spliced() const { return spliced_; }
 
  private:

@@ -13,7 +13,8 @@
 namespace verbena::net {
 
 // Asks the kernel for the information that a Receiver needs with each datagram: the addresses and the segment
-// size (UDP_GRO). Calling this again has no effect.
+// size (UDP_GRO). Calling this again has no effect. Errors: EAFNOSUPPORT if the socket is neither IPv4 nor
+// IPv6; those of setsockopt(2).
 Result<void> set_receive_options(int fd);
 
 // Makes the socket unable to send, permanently and for all processes that have its descriptor; connect(2)
@@ -25,13 +26,14 @@ void set_ip_details(int fd, bool wanted);
 
 struct UdpPortOptions {
   uint32_t slot = 0;  // of this port's QPs; drops packets to QPNs of other slots (kForeignSlot)
+  // The destination port of sent packets. For a forwarded port, also the port at which the agent receives.
   uint16_t port = roce::kUdpPort;
   // Requested size. Without CAP_NET_ADMIN, the kernel grants at most net.core.rmem_max.
   uint32_t receive_buffer_bytes = 4u << 20;
   uint32_t send_buffer_bytes = 4u << 20;
-  // Sends packets to slot 0 and to multicast groups from `port`, by the receive socket. Only processes of the
-  // user whose socket is bound to `port` can send from it, so receivers know that this user sent the packet.
-  // Packets to other slots need source ports of their own (send_sockets.h).
+  // Sends packets to slot 0 and to multicast groups by the receive socket, and so from the receive socket's
+  // port. Only the user whose socket is bound to this port can send from it, so receivers know that this user
+  // sent the packet. Packets to other slots need source ports of their own (send_sockets.h).
   bool sends_from_port = false;
   // The counters to which the port adds; they must outlive the port. If null, the port has its own counters.
   PortCounters* counters = nullptr;
@@ -42,7 +44,8 @@ struct UdpPortOptions {
 class UdpPort : public Port {
  public:
   // Makes a port that receives by `receive_socket`: a bound socket (AF_INET6 dual stack, or AF_INET), as
-  // open_receive_socket() returns it to the agent. Returns EINVAL if options.slot is out of range.
+  // open_receive_socket() returns it to the agent. Errors: EINVAL if options.slot is out of range; ENOMEM;
+  // those of setting the socket's options.
   static Result<std::unique_ptr<UdpPort>> create(UniqueFd receive_socket, const UdpPortOptions& options);
 };
 
@@ -57,9 +60,9 @@ Result<UniqueFd> open_receive_socket(uint16_t port);
 Result<void> attach_slot_steering(int any_socket_of_the_group, uint32_t sockets);
 
 // The receiving half of a port of make_forwarded_port(). Reads datagrams that the agent has received and
-// forwards (control/protocol/messages.h), and passes on valid RoCEv2 packets as a Receiver does.
-// The content of forwarded datagrams is checked like that of datagrams from the network. One thread at a
-// time.
+// forwards (control/protocol/messages.h), and passes on valid RoCEv2 packets as a Receiver does. The content
+// of forwarded datagrams is checked like that of datagrams from the network. If the agent ends or sends a
+// malformed message, the receiver logs a warning and receives nothing more. One thread at a time.
 class ForwardedReceiver {
  public:
   // `port` is the UDP port at which the agent received the datagrams.
@@ -83,7 +86,8 @@ class ForwardedReceiver {
 // Makes a port for a process that has no socket of UDP port 4791. The port sends like a UdpPort, by sockets
 // of its own, and receives the datagrams that the agent forwards on `socket` (SOCK_SEQPACKET). While `socket`
 // is full, datagrams wait in the agent's UDP socket; when that socket is full, too, datagrams are lost.
-// `options.receive_buffer_bytes` is not used, because the agent chooses the buffer size.
+// `options.receive_buffer_bytes` is not used, because the agent chooses the buffer size. Errors: EINVAL if
+// options.slot is out of range or `socket` is of another type; ENOMEM.
 Result<std::unique_ptr<Port>> make_forwarded_port(UniqueFd socket, const UdpPortOptions& options);
 
 }  // namespace verbena::net

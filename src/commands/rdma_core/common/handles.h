@@ -12,8 +12,8 @@
 
 namespace verbena::rdma_core {
 
-// Smart pointers for objects of libibverbs and librdmacm. They destroy the object with its library's
-// function. Declare a derived object after the object from which it was made, so that it is destroyed first.
+// Smart pointers for objects of libibverbs and librdmacm. A pointer destroys its object with the library's
+// function. If object B was made from object A, declare B after A, so that B is destroyed first.
 template <auto kDestroy>
 struct Destroy {
   template <class Object>
@@ -32,7 +32,7 @@ using CompletionQueue = Handle<ibv_cq, ibv_destroy_cq>;
 using QueuePair = Handle<ibv_qp, ibv_destroy_qp>;
 using AddressHandle = Handle<ibv_ah, ibv_destroy_ah>;
 
-// Puts a new object into `handle`. Fails with `sentence` and the text of errno if there is none.
+// Puts the new object `made` into `handle`. If `made` is null, fails with `sentence` and the text of errno.
 template <class Handle>
 void take(Handle& handle, typename Handle::pointer made, const std::string& sentence) {
   handle.reset(made);

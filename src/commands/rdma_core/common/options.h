@@ -39,7 +39,8 @@ Option taken(char letter, const char* name, std::function<void(const char* value
 // Whether "--json" occurs anywhere. Needed for options that end the parsing, perhaps before "--json".
 bool asks_for_json(int argc, char** argv);
 
-// Returns an option that passes its number to `take`. Reports other words and numbers out of range.
+// Returns an option that passes its number to `take`. Reports other words and numbers out of range as wrong
+// usage.
 Option number_to(char letter, const char* name, long long least, long long most,
                  std::function<void(long long)> take, int base = 0);
 
@@ -56,8 +57,8 @@ struct Parsed {
 };
 
 // Parses a command line with getopt_long(3), which reports errors unless `quiet`: letters may be bundled,
-// long names abbreviated, and operands may stand between options. Without long names it is getopt(3) that
-// parses. Not thread-safe.
+// long names abbreviated, and operands may stand between options. Uses getopt(3) if no option has a long
+// name. Not thread-safe.
 Parsed parse(int argc, char** argv, const std::vector<Option>& options, bool quiet = false);
 
 }  // namespace verbena::rdma_core

@@ -18,7 +18,7 @@ void complain(const std::string& sentence, const std::string& remedy = {});
 // Prints "SENTENCE: STRERROR" or "SENTENCE: STRERROR (REMEDY)" for the errno `error`.
 void complain_of(int error, const std::string& sentence, const std::string& remedy = {});
 
-// The end of a program, thrown after its reason was printed. main() exits with `status`.
+// An exception that ends the program. Thrown after the reason was printed. main() exits with `status`.
 struct Failure {
   int status = 1;
 };

@@ -40,6 +40,7 @@ class Stopwatch {
 // Prints one message on standard error, with the reason, if a program waits for more than 10 seconds.
 class Patience {
  public:
+  // `words` returns the reason of the wait, for the message.
   explicit Patience(std::function<std::string()> words) : words_(std::move(words)) {}
 
   // Returns the timeout for poll(2) in milliseconds: 10 seconds, or -1 once the message is printed.
@@ -53,8 +54,8 @@ class Patience {
   bool said_ = false;
 };
 
-// Return the next event of a channel, or null, with errno set, after an error. With `patience` the wait has a
-// message.
+// Return the next event of a channel, or null, with errno set, after an error. With `patience`, prints its
+// message if the wait exceeds 10 seconds.
 Event next_event(rdma_event_channel* channel);
 Event next_event(rdma_event_channel* channel, Patience& patience);
 
@@ -69,29 +70,31 @@ const char* remedy_for_errno(int error);
 
 // Reports a failed call as `sentence`, the text of errno and the remedy. Returns -1.
 int failed(const std::string& sentence);
-// Does the same, and throws a Failure with status -1.
+// Reports a failed call as failed() does, and throws a Failure with status -1.
 [[noreturn]] void fail_of_call(const std::string& sentence);
 
-// Reports a failure that rdma-core's program reports on standard output. With --json only the JSON object may
-// go there, so the sentence then goes to standard error.
+// Reports a failure that rdma-core's program reports on standard output. With --json, prints the sentence on
+// standard error instead, since standard output is for the JSON object alone.
 void tell_failure(const Output& output, const std::string& sentence, const std::string& remedy = {});
-// Does the same, and throws a Failure with `status`.
+// Reports a failure as tell_failure() does, and throws a Failure with `status`.
 [[noreturn]] void fail(const Output& output, int status, const std::string& sentence,
                        const std::string& remedy = {});
 
 // Timeout of rdma_resolve_addr() and rdma_resolve_route(), as in rdma-core's programs.
 inline constexpr int kResolveMilliseconds = 2000;
 
-// The ends of a connection, as the user names them. An empty string means that nothing was said.
+// The ends of a connection, as the user names them on the command line. A string is empty if the user gave no
+// such option.
 struct Ends {
   std::string source;
   std::string destination;
   std::string port;
 };
 
-// Calls rdma_getaddrinfo() for one end of a connection. With RAI_PASSIVE in `hints` it finds the address to
-// listen on, `source`. Without, it finds those of a connection from `source` to `destination`. Fails with
-// "WHAT: REASON" and a remedy; the exit status is then an error for gai_strerror(3).
+// Calls rdma_getaddrinfo() for the ends of a connection. With RAI_PASSIVE in `hints`, returns the address to
+// listen on, `source`. Without RAI_PASSIVE, returns the addresses of a connection from `source` to
+// `destination`. Fails with "WHAT: REASON" and a remedy; the exit status is then an error for
+// gai_strerror(3).
 AddressInfo find_addresses(const Ends& ends, const rdma_addrinfo& hints, const std::string& what,
                            const Output& output);
 

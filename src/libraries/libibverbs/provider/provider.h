@@ -45,8 +45,8 @@ constexpr ObjectKind kind_of(const Abi*) {
 // Returns the name of a kind's C type, such as "ibv_qp", for error messages.
 const char* name_of(ObjectKind kind);
 
-// The table entry of one object, in the table from enter() to leave(). Lies inside the object, so that
-// enter() needs no memory and cannot fail.
+// The entry of one object in the table of live objects, from enter() to leave(). The entry is a member of the
+// object, so that enter() needs no memory and cannot fail.
 class LiveObject {
  public:
   LiveObject() = default;
@@ -54,7 +54,8 @@ class LiveObject {
   LiveObject& operator=(const LiveObject&) = delete;
   ~LiveObject() { leave(); }
 
-  // Enters `object`, made by `owner`, into the table. REQUIRES: no other object is entered under this pointer
+  // Enters `object`, which the context `owner` has made, into the table. REQUIRES: no other object is entered
+  // under this pointer
   template <class Abi>
   void enter(const Abi* object, Context& owner);
   // Removes the entry: from now on, find_owner() does not find the object. Call before freeing the object.
@@ -147,9 +148,9 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // The C struct of this context. `priv` points back to this object, and `sz` covers the operations from
-  // query_port on. The provider sets the operations that it supports: the data path's in `context.ops` (such
-  // as poll_cq), and extended ones. fill_operations() (context_ops.cc) sets the others.
+  // Returns the C struct of this context. `priv` points back to this object, and `sz` covers the operations
+  // from query_port on. The provider sets the operations that it supports: the data path's in `context.ops`
+  // (such as poll_cq), and extended ones. fill_operations() (context_ops.cc) sets the others.
   verbs_context& abi() { return abi_; }
   // Returns the object behind an application's ibv_context. REQUIRES: this library opened the context
   static Context& of(ibv_context* context);
@@ -162,15 +163,15 @@ class Context {
                               ibv_gid_entry* entry) = 0;  // ENODATA for an empty index
   virtual int query_pkey(uint8_t port, int index, __be16* pkey) = 0;
   virtual std::vector<ibv_gid_entry> gid_table() = 0;  // only entries that are in use
-  // comp_mask tells the wanted values, and then the filled ones.
+  // Fills the values that comp_mask requests. On return, comp_mask names the filled values.
   virtual int query_rt_values(ibv_values_ex*) { return EOPNOTSUPP; }
 
   // Processes all packets that have already arrived for the context's queue pairs. A hardware adapter does so
   // without this call. For example, librdmacm calls settle() before it reports a disconnect.
   virtual void settle() {}
 
-  // Whether a QP or an address handle can be given this address vector without a wait for the next hop's
-  // hardware address. If not, starts the search for it.
+  // Returns false if the hardware address of the next hop is unknown, and makes the kernel search for it. A
+  // QP or an address handle with this address vector would wait for the hardware address. Never waits.
   virtual bool search_route(const ibv_ah_attr&) { return true; }
 
   // ---- protection domains and memory
@@ -195,7 +196,7 @@ class Context {
   }
   virtual Result<ibv_mw*> alloc_mw(ibv_pd*, ibv_mw_type /*type*/) { return fail(EOPNOTSUPP); }
   virtual int dealloc_mw(ibv_mw*) { return EOPNOTSUPP; }
-  // Sets memcpy_to_dm and memcpy_from_dm.
+  // Allocates device memory, and sets memcpy_to_dm and memcpy_from_dm of the ibv_dm.
   virtual Result<ibv_dm*> alloc_dm(ibv_alloc_dm_attr*) { return fail(EOPNOTSUPP); }
   virtual int free_dm(ibv_dm*) { return EOPNOTSUPP; }
   virtual Result<ibv_mr*> reg_dm_mr(ibv_pd*, ibv_dm*, uint64_t /*offset*/, size_t /*length*/,
@@ -246,7 +247,7 @@ class Context {
   virtual int modify_qp_rate_limit(ibv_qp*, const ibv_qp_rate_limit_attr*) { return EOPNOTSUPP; }
   virtual Result<ibv_flow*> create_flow(ibv_qp*, const ibv_flow_attr*) { return fail(EOPNOTSUPP); }
   virtual int destroy_flow(ibv_flow*) { return EOPNOTSUPP; }
-  // Updates max_wr and max_sge.
+  // Updates max_wr and max_sge of the attributes to the granted values.
   virtual Result<ibv_wq*> create_wq(ibv_wq_init_attr*) { return fail(EOPNOTSUPP); }
   virtual int modify_wq(ibv_wq*, const ibv_wq_attr*) { return EOPNOTSUPP; }
   virtual int destroy_wq(ibv_wq*) { return EOPNOTSUPP; }

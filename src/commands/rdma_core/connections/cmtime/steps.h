@@ -37,13 +37,13 @@ struct Span {
 
 using Spans = std::array<Span, kConnectSteps>;
 
-// The microseconds of a step: for all connections together, and of the slowest and the fastest connection.
+// The durations of a step in microseconds.
 struct StepTimes {
   const char* name;
-  double total;  // for all connections together
-  double longest;
-  double shortest;
-  double each;  // `total` divided by the number of connections
+  double total;     // for all connections together
+  double longest;   // of the slowest connection; 0 if no connection completed the step
+  double shortest;  // of the fastest connection; 1e9 if no connection completed the step
+  double each;      // `total` divided by the number of connections
 };
 
 // Computes the durations. `whole` spans all connections. `with_bind` includes the step kBind.

@@ -7,7 +7,8 @@
 
 namespace verbena::rdma_core {
 
-// Decodes the number of the shared receive queue in a server's private data. Returns nullopt if too short.
+// Decodes the number of the shared receive queue in a server's private data. Returns nullopt if the data is
+// too short.
 std::optional<uint32_t> shared_queue_number(std::span<const uint8_t> private_data);
 
 }  // namespace verbena::rdma_core

@@ -15,7 +15,8 @@
 
 namespace verbena::rdma_core {
 
-// The location of a buffer, which a client of rping sends as 16 bytes with numbers in network order.
+// The location of a client's buffer. The client of rping sends this to the server as 16 bytes, with numbers
+// in network order.
 struct Advertisement {
   uint64_t address;
   uint32_t key;
@@ -33,8 +34,8 @@ std::optional<Advertisement> decode(std::span<const uint8_t> message);
 // Returns the text of a received ping up to its zero byte, or all bytes if there is none.
 std::string_view text_of(std::span<const char> ping);
 
-// Fills the buffer with the ping of this number: "rdma-ping-NUMBER: ", then letters that begin one further
-// with each ping. The last byte is zero.
+// Fills the buffer with the ping of this number: "rdma-ping-NUMBER: ", then consecutive letters. Each ping
+// starts one letter after the previous ping. The last byte is zero.
 void write_ping(std::span<char> buffer, int number);
 
 // The options of rping.
@@ -67,9 +68,9 @@ enum class Step {
 };
 
 // One end of an rping connection, with all its objects. The server fetches a client's ping by RDMA READ and
-// returns it by RDMA WRITE. Before each of these, the client sends a message with a buffer's address. After
-// each, the server sends a message whose content does not matter. One thread uses a session. Each session of
-// a persistent server has a thread and an event channel of its own.
+// returns it by RDMA WRITE. Before each READ and WRITE, the client sends a message with the address of its
+// buffer. After each READ and WRITE, the server sends a message whose content does not matter. One thread
+// uses a session. Each session of a persistent server has a thread and an event channel of its own.
 //
 // A function that fails throws a Failure with status -1 after its message.
 class Session {

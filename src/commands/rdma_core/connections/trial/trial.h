@@ -87,19 +87,21 @@ class Node {
   AddressHandle remote_;
 };
 
-// Returns the queue pair number to reply to, which is a datagram's immediate data; nullopt if it has none.
+// Returns the queue pair number to reply to, which a received datagram has as its immediate data. Returns
+// nullopt if the datagram has no immediate data.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
 
 // Returns the options that ucmatose, udaddy and mckey have in common. They set members of `plan`. Option -s
-// differs between the programs, so it is not among them.
+// differs between the programs, so the result lacks -s.
 std::vector<Option> common_options(Plan& plan);
 
-// Returns them and those that ucmatose and udaddy have in common. -P chooses the port space `other` instead
-// of the default one; both go by the beginnings of their names, ignoring case.
+// A port space of option -P, and its number (enum rdma_port_space).
 struct PortSpace {
   std::string_view name;
   int space;
 };
+// Returns the common_options() and those that only ucmatose and udaddy have in common. Option -P chooses the
+// port space `other` instead of `usual`, by the beginning of its name, ignoring case. Sets `usual` in `plan`.
 std::vector<Option> two_way_options(Plan& plan, const PortSpace& usual, const PortSpace& other);
 
 // Returns option -p of udaddy and mckey: the port space as a number.
@@ -123,8 +125,8 @@ class Trial {
   virtual void call() {}
   virtual void serve() {}
 
-  // Handlers of librdmacm's events. A subclass overrides those that its program expects. accept() returns the
-  // result of rdma_accept().
+  // Handlers of librdmacm's events. A subclass overrides the handlers of the events that its program expects.
+  // accept() returns the result of rdma_accept().
   virtual void address_resolved(Node& node);
   virtual int accept(Node&) { return 0; }
   virtual void established(Node&, const rdma_ud_param&) {}
@@ -165,7 +167,8 @@ class Trial {
  private:
   void make_nodes();
   void find_both_ends(const char* what);  // `what` is the function's name in messages
-  // Fails with `complaint` and `status`.
+  // Creates an id on channel_ with this context. On failure prints `complaint`, and throws a Failure with
+  // `status`.
   rdma_cm_id* make_id(void* context, int status, const char* complaint);
   void handle(rdma_cm_event& event);
   void route_resolved(Node& node);

@@ -53,36 +53,39 @@ class PingpongEnd {
   void open_device(ibv_device* device);
   void make_domain();  // and the completion channel, with Settings::events
   ibv_device_attr_ex query() const;
-  // Uses on-demand paging. Fails if the device lacks a part that the program needs. `has` are its transport's
-  // bits.
+  // Makes the region use on-demand paging (access_). Fails if `device` does not support what the program
+  // needs. `has`: the device's ibv_odp_transport_cap_bits for the program's transport.
   void use_on_demand(const ibv_device_attr_ex& device, uint32_t has);
   // Returns the attributes of the port. `complaint` begins the message about a failed query.
   ibv_port_attr query_port(const std::string& complaint) const;
-  // Returns the LID of the port, 0 for Ethernet. `complaint` is as for query_port().
+  // Returns the LID of the port, 0 for Ethernet. Fails if an InfiniBand port has no LID yet. `complaint` is
+  // as for query_port().
   uint32_t find_lid(const char* complaint) const;
   // Returns the GID of Settings::gid_index; zeros if that is negative.
   ibv_gid find_gid() const;
 
-  // The queue pair at the other end of the path. `psn` is the first that it sends.
+  // The peer's queue pair. `psn` is the PSN of the first packet that it sends.
   struct Remote {
     uint32_t lid;
     ibv_gid gid;
     uint32_t qpn;
     uint32_t psn;
   };
-  // Move a queue pair, called `name` in messages, to INIT, and from there to RTS. `psn` is the first that we
-  // send. The masks are those of the attributes for RTR and for RTS.
+  // Move a queue pair, called `name` in messages, to INIT, and from there to RTS. `psn` is the PSN of the
+  // first packet that we send. The masks name the attributes to set for RTR and for RTS.
   void initialize(ibv_qp* queue_pair, const std::string& name, unsigned access = 0);
   void make_ready(ibv_qp* queue_pair, const std::string& name, const Remote& remote, uint32_t psn,
                   int receive_mask, int send_mask);
   // Returns the path to the peer, with a GRH if the peer has a GID.
   ibv_ah_attr path_to(uint32_t lid, const ibv_gid& gid) const;
-  // Returns a remedy if no queue pair can be connected along the path to `remote`: another MTU or GID.
+  // Returns the remedy to print after a queue pair could not be connected to the peer with GID `remote`:
+  // another MTU or GID.
   std::string path_remedy(const ibv_gid& remote) const;
 
   // Acknowledges all events, as destroying a completion queue requires.
   void acknowledge_events();
-  // Destroys the objects below except the buffer.
+  // Destroys domain_, channel_ and context_, in this order. REQUIRES: all objects that were made from them
+  // are destroyed, including completions_
   void close_device();
 
   bool datagrams() const { return program_.type == IBV_QPT_UD; }

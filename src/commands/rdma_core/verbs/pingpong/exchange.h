@@ -47,13 +47,14 @@ struct XrcAddress {
 };
 
 // Open the TCP connection over which the ends exchange addresses. Fail with the message of rdma-core's
-// program. `waiting` is the backlog of listen(2). `for_whom` ends the message.
+// program. `waiting` is the backlog of listen(2). `for_whom` is added to the message about a failed
+// accept(2).
 UniqueFd connect_to(const std::string& server, int port);
 UniqueFd listen_on(int port, int waiting);
 UniqueFd accept_on(const UniqueFd& listening, const std::string& for_whom = {});
 
-// Reads exactly `size` bytes into `read`. If they do not all arrive, returns false with errno, and `read`
-// holds those received. errno is 0 if the peer closed the connection.
+// Reads exactly `size` bytes into `read`. If not all bytes arrive, returns false with errno, and `read` holds
+// the bytes that arrived. errno is 0 if the peer closed the connection.
 bool read_exactly(const UniqueFd& fd, size_t size, std::string& read);
 // Writes all bytes. Returns false, with errno, after an error.
 bool write_all(const UniqueFd& fd, const std::string& bytes);
@@ -64,8 +65,9 @@ std::string reason(int error);
 // Fails because the peer sent no address.
 [[noreturn]] void fail_for_strange_address(const PingpongProgram& program);
 
-// Exchanges addresses with the peer over TCP, and returns the peer's. A server calls `connect_server` with
-// them before it replies, since the client may then send at once.
+// Exchanges addresses with the peer over TCP, and returns the peer's addresses. There are 256 with a shared
+// receive queue, else 1; unused addresses are zero. A server calls `connect_server` with the client's
+// addresses before it replies, since the client may send as soon as it has the reply.
 std::vector<Address> exchange(const PingpongProgram& program, const Settings& settings,
                               std::vector<Address> local,
                               const std::function<void(const std::vector<Address>&)>& connect_server);

@@ -46,10 +46,10 @@ struct PingpongProgram {
   const char* name;
   const char* transport;
   ibv_qp_type type;
-  // The queue pairs receive from one queue, and messages name them by number: "QP[0]".
+  // The queue pairs share a receive queue, and error messages name a queue pair by its number: "QP[0]".
   bool shared_receives = false;
   Settings defaults = {};
-  unsigned bit;                       // of the table of options
+  unsigned bit;                       // the program's bit in ProgramOption::programs (settings.cc)
   const char* odp_refusal = nullptr;  // the message for devices without on-demand paging for this transport
   uint32_t odp_needs = 0;             // required bits of ibv_odp_transport_cap_bits
   int first_byte = 0x7b;              // initial value of the buffer's bytes
@@ -64,7 +64,8 @@ extern const PingpongProgram kUdPingpong;
 extern const PingpongProgram kSrqPingpong;
 extern const PingpongProgram kXsrqPingpong;
 
-// Parses a command line, and prints the help if requested. Returns nullopt, after a message, if it is wrong.
+// Parses a command line, and prints the help if requested. If the command line is wrong, prints a message and
+// returns nullopt.
 std::optional<Settings> read_settings(const PingpongProgram& program, int argc, char** argv);
 
 // Statistics of the time between successive received messages, in cycles of the device's clock.
@@ -90,13 +91,14 @@ class ReceiveClock {
   uint64_t total_ = 0;
 };
 
-// Adds the results of all clients to the JSON object: messages in both directions, iterations of each client.
+// The results of a pingpong: messages of all clients, in both directions.
 struct Figures {
   unsigned long long bytes;
   double seconds;
   double megabits;  // per second
   double microseconds_each;
 };
+// Returns the results of all clients, which took `took` together, and adds them to the JSON object.
 Figures add_figures(const Settings& settings, std::chrono::duration<double> took, Output& output);
 
 // Prints two lines of results, and three more if `clock` is not null. Adds the results to the JSON object.
