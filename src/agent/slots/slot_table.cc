@@ -46,7 +46,7 @@ Result<LeasedSlot> SlotTable::lease(const Lessee& lessee, TimePoint now) {
   if (lessee.shares_port && !is_trusted(lessee.uid) && wire_.is_held_up()) return fail(EBUSY);
   const ForeignCloser* const closer = wire_.closer();
   if (closer != nullptr && !is_trusted(lessee.uid) && !closer->allows(lessee.uid, kClosedAtEnd)) {
-    return fail(EMFILE);
+    return fail(EDQUOT);
   }
   auto page = make_status_page();
   if (!page) return fail(page.error().code);

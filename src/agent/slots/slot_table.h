@@ -80,10 +80,9 @@ class SlotTable {
   SlotTable(Wire& wire, uid_t own, MayBeLeased may_be_leased = {})
       : wire_(wire), own_(own), may_be_leased_(std::move(may_be_leased)), quota_(kSize, own) {}
 
-  // Leases a slot. ENOSPC if no slot is free, EDQUOT if the user's quota allows no more. EBUSY for an
-  // untrusted user that would get a socket, while Wire::is_held_up(). EMFILE for one who may not have as many
-  // descriptors more as the end of the lease closes. Other errors if a socket or status page cannot be
-  // created.
+  // Leases a slot. ENOSPC if no slot is free. EDQUOT if the user's quota allows no more slots, or not as many
+  // more descriptors as the end of the lease closes. EBUSY for an untrusted user that would get a socket,
+  // while Wire::is_held_up(). Other errors, such as EMFILE, if a socket or status page cannot be created.
   Result<LeasedSlot> lease(const Lessee& lessee, TimePoint now);
   // Gives a slot to its process again when that process reconnects after a restart of the agent. Identifies
   // the process by user, pid and start time. ENOENT if the slot was not leased to this process, or if its pid

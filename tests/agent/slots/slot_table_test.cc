@@ -85,7 +85,7 @@ TEST_F(SlotTableTest, ALeaseCountsTheDescriptorsThatItsEndCloses) {
     leased.push_back(slot->index);
   }
   EXPECT_EQ(leased.size(), 7u) << "of six descriptors each: two thirds of 70";
-  EXPECT_EQ(slots.lease(lessee(1), kStart).error().code, EMFILE);
+  EXPECT_EQ(slots.lease(lessee(1), kStart).error().code, EDQUOT);
   EXPECT_TRUE(slots.lease(lessee(2, 1001), kStart)) << "of another user";
   take_back_all(slots, 1, kStart);
   while (closer.waiting(1000) > 0) std::this_thread::yield();
