@@ -6,7 +6,6 @@
 
 #include "base/paths/state_directory.h"
 #include "base/paths/state_path.h"
-#include "control/model/agent_process.h"
 
 namespace verbena::agent {
 namespace {
