@@ -137,8 +137,8 @@ class UserTurns {
   bool try_for(uid_t user, const Call& call, Duration slow);
   // Like the method above, for a call that may take as long as a piece of work: `slow` is the constructor's.
   bool try_for(uid_t user, const Call& call) { return try_for(user, call, slow_); }
-  // Makes a call within a piece, or within call_for(). Its time counts as the user's, but is not taken from
-  // the user's budget, because other users can make the call long.
+  // Makes a call within a piece, or within call_for(), that other users can make long. Its time counts in the
+  // user's turn. It is not taken from the user's budget (SlowUsers), so the user does not pause for it.
   void without_blame(const Call& call);
 
   // Returns whether no piece can run now.

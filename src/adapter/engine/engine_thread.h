@@ -33,9 +33,9 @@ class EngineThread : private Sleeper {
   // stays. One thread at a time.
   void end();
 
-  // Sleeps until the thread runs, but not longer than `patience`. Until then the thread answers no peer. It
-  // must also run before fork(): a starting thread may hold locks of the allocator, which the child would
-  // never get. (The C library frees its own locks in a child, but not those of GCC 12's sanitizers.)
+  // Sleeps until the thread runs, but not longer than `patience`. Until then the thread answers no peer. Call
+  // this also before fork(): a starting thread may hold locks of the allocator, which the child would never
+  // get. (The C library frees its own locks in a child, but not those of GCC 12's sanitizers.)
   void await_beginning(Duration patience) const;
 
   // For a child after fork(), which does not have the thread: lets go of it and of its descriptors.

@@ -63,7 +63,8 @@ struct Opening {
   // Returns the location of bytes [address, address + bytes) in this process; nullptr if they are not all in
   // the range. With `bytes` 0, any address from the start to the end of the range is valid. (A region of all
   // addresses, as for implicit on-demand paging, has base 0. There, address 0 gives nullptr, too; no memory
-  // is there.)
+  // is there.) For a null region, every address gives the same place: zeros that can be read, but not
+  // written. So callers that write test `kind` first.
   std::byte* at(uint64_t address, uint64_t bytes) const {
     if (address < iova) return nullptr;
     const uint64_t offset = address - iova;

@@ -95,9 +95,9 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
   // Sends all staged packets. Returns false if a socket is full and packets wait; call again later.
   virtual bool flush() = 0;
 
-  // Receives packets and passes the valid ones to the handler. Stops at the latest after the batch of
-  // datagrams with which at least `budget` packets were read. Never blocks. Returns the number of packets
-  // read, including invalid ones, or 0 if none had arrived.
+  // Receives packets and passes the valid ones to the handler. Stops when `budget` packets were read; the
+  // last batch of datagrams may exceed the budget. May stop earlier, although more packets wait. Never
+  // blocks. Returns the number of packets read, including invalid ones. Returns 0 if none had arrived.
   virtual uint32_t receive(PacketHandler& handler, uint32_t budget) = 0;
 
   // Sets whether received packets need their traffic class, hop limit and flow label; initially they do. Only

@@ -195,8 +195,8 @@ class Requester {
   bool must_ask_again() const { return has_unasked() && must_ask_now(); }
   bool must_ask_now() const;
   void ask_again();
-  // Notes whether the packets that were just sent, which end before next_, requested an acknowledgement.
-  // `cost`: their bytes as charged in flight.
+  // Notes whether the packets that were just sent requested an acknowledgement. The last of them has the PSN
+  // next_ - 1. `cost`: the bytes that they count in the window.
   void note_question(bool asked, uint32_t cost) {
     if (asked) {
       since_ack_request_ = 0;

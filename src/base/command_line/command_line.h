@@ -13,8 +13,9 @@
 namespace verbena::command_line {
 
 // Checks of option values, for CLI::Option::transform(). Their error messages say in plain words which values
-// are allowed; the messages of CLI11's own checks name C++ types and ranges. An accepted value is rewritten
-// if CLI11 could not convert it as typed: 0x11 to 17, a word to the case that the program expects.
+// are allowed; the messages of CLI11's own checks name C++ types and ranges. A check may
+// rewrite an accepted value. Whole numbers become decimal, because CLI11 would read 011 as octal. A word gets
+// the case that the program expects.
 
 // Accepts a whole number from `least` to `most`, decimal or with 0x. `what` completes the message "'abc' is
 // not {what}", for example "a process ID".

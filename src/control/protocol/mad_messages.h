@@ -23,9 +23,11 @@ namespace verbena::protocol {
 //
 // Two features need a port that was opened with kMadLongMessages:
 //
-// 1. A message of more than kMadBytes can come with a file that has the rest, in either direction. The size
-// of the file is sealed (base/sealed_file.h), and UserMad::length is the total length. The agent uses a file
-// only beyond kMaxMadBytesInline.
+// 1. A message of more than kMadBytes, in either direction. The message on the socket has the first kMadBytes
+// bytes. A file that comes with it has the rest. The size of the file is sealed (base/sealed_file.h), and
+// UserMad::length is the total length. A program must use a file for each such message: the agent drops
+// longer messages without a file. The agent uses a file only beyond kMaxMadBytesInline, and else sends the
+// whole message on the socket.
 //
 // 2. A program may send a request with UserMad::status ETIMEDOUT. The agent does not send the request but
 // returns it at once, as unanswered. So after a restart of the agent, a program gets back the requests that

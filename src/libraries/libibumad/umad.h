@@ -127,11 +127,13 @@ Result<std::vector<control::Link>> links();
 Result<protocol::MadPortReply> query_port(uint32_t device_index);
 // Opens a port for management datagrams and adds the port to OpenPorts. Returns the port's socket.
 Result<UniqueFd> open_port(const control::Link& link);
-// Moves a port whose agent has ended to the next agent. No control::Restorer does this for all ports at once:
-// a port also ends alone, with its device, and several processes may have it open. The port keeps its
-// descriptor, which stays in its epoll sets. Unanswered requests return to the program as timed out. If no
-// agent can be started, waits up to 2 s for an agent to appear. After a wait without success, later calls for
-// the port try once and do not wait. Errors: EIO if there is no agent or the agent cannot serve the port.
+// Moves a port whose agent has ended to the next agent. Does nothing while the agent lives. The port keeps
+// its descriptor, which stays in its epoll sets. Messages that are still unread in the port are lost, so read
+// them first. Their requests return to the program as timed out, like unanswered ones. Ports are moved one by
+// one, and not all when the program reconnects to an agent (control::Restorer): a port may also end alone,
+// with its device, and several processes may have it open. If no agent can be started, waits up to 2 s for an
+// agent to appear. After a wait without success, later calls for the port try once and do not wait. Errors:
+// EIO if there is no agent or the agent cannot serve the port.
 Result<void> revive_port(int socket);
 // add_mad_agent() registers a MAD agent of the program with the socket's port, after reviving the port if
 // necessary, and returns the MAD agent's number. remove_mad_agent() unregisters a MAD agent, and also

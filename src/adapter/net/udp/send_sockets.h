@@ -42,13 +42,14 @@ Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uin
 Result<std::unique_ptr<SendSocket>> share_receive_socket(int receive_socket, uint16_t port,
                                                          uint32_t send_buffer_bytes);
 
-// The sockets by which a Sender sends: one for each source and destination slot, opened at first use.
+// The sockets by which a Sender sends: one for each source, device and destination slot, opened at first use.
+// (A slot is the part of a QPN that selects a shard of the receiving process: wire/roce/qpn.h.)
 //
 // The receiving kernel's GRO merges packets of one 4-tuple, and steers the merged packet by the slot of the
 // first packet in it. So packets for different slots need different source ports. The sockets are unconnected
-// and set "don't fragment", so the kernel writes identification 0 (and k into the k-th segment of a
-// super-packet). Binding the sockets to the source saves a control message per call, about 0.2 us. One thread
-// at a time.
+// and set "don't fragment". So the kernel writes the IPv4 identification 0, or k into the k-th segment of a
+// super-packet, and the sender can compute the ICRC, which covers this field. Binding the sockets to the
+// source saves a control message per call, about 0.2 us. One thread at a time.
 class SendSockets {
  public:
   explicit SendSockets(uint32_t send_buffer_bytes);

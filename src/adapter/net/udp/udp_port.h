@@ -60,9 +60,11 @@ Result<UniqueFd> open_receive_socket(uint16_t port);
 Result<void> attach_slot_steering(int any_socket_of_the_group, uint32_t sockets);
 
 // The receiving half of a port of make_forwarded_port(). Reads datagrams that the agent has received and
-// forwards (control/protocol/messages.h), and passes on valid RoCEv2 packets as a Receiver does. The content
-// of forwarded datagrams is checked like that of datagrams from the network. If the agent ends or sends a
-// malformed message, the receiver logs a warning and receives nothing more. One thread at a time.
+// forwards (control/protocol/messages.h), and passes on valid RoCEv2 packets as class Receiver does
+// (receiver.h). The content of forwarded datagrams is checked like that of datagrams from the network. If the
+// other end of `socket` is closed, or a message is malformed, the receiver logs a warning and receives
+// nothing more. If the agent ends, the next agent goes on with the other end, if it has the takeover state.
+// One thread at a time.
 class ForwardedReceiver {
  public:
   // `port` is the UDP port at which the agent received the datagrams.
