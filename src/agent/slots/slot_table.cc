@@ -44,10 +44,7 @@ Result<LeasedSlot> SlotTable::lease(const Lessee& lessee, TimePoint now) {
   forgive_rested(now);
   const Wanted wanted{lessee.uid, now, quota_.allows(lessee.uid)};
   if (lessee.shares_port && !is_trusted(lessee.uid) && wire_.is_held_up()) return fail(EBUSY);
-  const ForeignCloser* const closer = wire_.closer();
-  if (closer != nullptr && !is_trusted(lessee.uid) && !closer->allows(lessee.uid, kClosedAtEnd)) {
-    return fail(EDQUOT);
-  }
+  if (!is_trusted(lessee.uid) && !unclosed_->allows(lessee.uid)) return fail(EDQUOT);
   auto page = make_status_page();
   if (!page) return fail(page.error().code);
   const auto index = choose(wanted);
@@ -72,7 +69,7 @@ Result<LeasedSlot> SlotTable::lease(const Lessee& lessee, TimePoint now) {
     if (!is_trusted(lessee.uid)) wire_.share(*index);
   }
   entry.page = std::move(*page);
-  count_descriptors(entry, lessee.uid);
+  entry.descriptors = take_share(unclosed_, lessee.uid);
   enter_lessee(*index, entry);
   wire_.unmute(*index);
   return describe(*index, entry);
@@ -206,10 +203,6 @@ void SlotTable::strike_lessee(uint32_t index, const Entry& entry) {
   if (entry.lessee.uid != own_) --leased_to_other_users_;
 }
 
-void SlotTable::count_descriptors(Entry& entry, uid_t user) {
-  if (ForeignCloser* const closer = wire_.closer()) entry.descriptors = closer->count(user, kClosedAtEnd);
-}
-
 void SlotTable::free(uint32_t index, Entry& entry, TimePoint now) {
   strike_lessee(index, entry);
   entry.leased = false;
@@ -255,7 +248,7 @@ Result<void> SlotTable::adopt(TakeoverState::Contents& contents, TimePoint now) 
     if (!entry.leased) continue;
     entry.lease = ++leases_;
     entry.lessee = {0, slot.uid, slot.pid, slot.start_time, slot.program};
-    count_descriptors(entry, slot.uid);
+    entry.descriptors = take_share(unclosed_, slot.uid);
     if (slot.process >= 0) take_process(entry.lessee, own(slot.process), wire_.closer());
     enter_lessee(slot.index, entry);
     entry.is_forwarded = slot.forwarder_end >= 0;

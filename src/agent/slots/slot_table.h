@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "agent/own_process.h"
 #include "agent/slots/process.h"
 #include "agent/slots/wire.h"
 #include "agent/takeover/takeover_state.h"
@@ -49,7 +52,7 @@ struct LeasedSlot {
   bool is_forwarded = false;  // the agent forwards packets; the holder does not have the socket
   int page = -1;              // descriptor of the status page, owned by the SlotTable
   Lessee lessee;
-  QuotaShare descriptors{};  // those that the end of the lease closes count in it
+  QuotaShare descriptors{};  // counts until all that the end of the lease closes are closed
 };
 
 // Returns how packets from other hosts reach the slot's holder.
@@ -73,6 +76,14 @@ class SlotTable {
   static constexpr uint32_t kEnd = roce::Qpn::kSlots - 1;
   static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
+  // Returns the maximum number of leases whose descriptors are open or wait to be closed, for an agent that
+  // may open `descriptors`. The end of a lease closes six on the user's thread, which the user may hold up:
+  // the page, the read-only page, the copy for the last counters, and copies of page, pidfd and forwarder's
+  // end for the takeover state.
+  static constexpr Quota::Size room_with(size_t descriptors) {
+    return Quota::Size::of(std::min<size_t>(kSize.all, descriptors / 16));
+  }
+
   // Returns whether a returned slot may be leased again, to its last user or, with `to_another_user`, to
   // another one. False, for example, while the connection manager still closes connections of the slot's
   // ended process.
@@ -80,9 +91,10 @@ class SlotTable {
   SlotTable(Wire& wire, uid_t own, MayBeLeased may_be_leased = {})
       : wire_(wire), own_(own), may_be_leased_(std::move(may_be_leased)), quota_(kSize, own) {}
 
-  // Leases a slot. ENOSPC if no slot is free. EDQUOT if the user's quota allows no more slots, or not as many
-  // more descriptors as the end of the lease closes. EBUSY for an untrusted user that would get a socket,
-  // while Wire::is_held_up(). Other errors, such as EMFILE, if a socket or status page cannot be created.
+  // Leases a slot. ENOSPC if no slot is free. EDQUOT if the user's quota allows no more, or if descriptors of
+  // too many ended leases of the user are not closed yet. EBUSY for an untrusted user that would get a
+  // socket, while Wire::is_held_up(). Other errors, such as EMFILE, if a socket or status page cannot be
+  // created.
   Result<LeasedSlot> lease(const Lessee& lessee, TimePoint now);
   // Gives a slot to its process again when that process reconnects after a restart of the agent. Identifies
   // the process by user, pid and start time. ENOENT if the slot was not leased to this process, or if its pid
@@ -129,9 +141,6 @@ class SlotTable {
   SlotRecord record(uint32_t index) const;
 
  private:
-  // The descriptors that the end of a lease closes on the user's thread: the page, the read-only page, the
-  // copy for the last counters, and copies of page, pidfd and forwarder's end for the takeover state.
-  static constexpr size_t kClosedAtEnd = 6;
   static constexpr Duration kRest = std::chrono::seconds(2);
   static constexpr Duration kRestBetweenUsers = std::chrono::seconds(30);
 
@@ -180,14 +189,13 @@ class SlotTable {
   void enter_lessee(uint32_t index, const Entry& entry);
   void strike_lessee(uint32_t index, const Entry& entry);
   void free(uint32_t index, Entry& entry, TimePoint now);
-  // Counts descriptors of the lease before its end needs them: then nobody can be refused.
-  void count_descriptors(Entry& entry, uid_t user);
   void pass_on(uint32_t index, uid_t user, UniqueFd forwarder_end);
 
   Wire& wire_;
   const uid_t own_;
   const MayBeLeased may_be_leased_;
   Quota quota_;
+  const std::shared_ptr<Quota> unclosed_ = std::make_shared<Quota>(room_with(descriptor_limit()), own_);
   uint64_t leases_ = 0;
   std::map<uint32_t, Entry> entries_;                  // all but slot 0
   std::set<std::pair<uint64_t, uint32_t>> by_lessee_;  // leased slots, by session and index

@@ -75,24 +75,6 @@ TEST_F(SlotTableTest, HasAPageOpenForReadersOnceUntilItsLeaseEnds) {
   EXPECT_EQ(slots_.read_only_page(slot->index).error().code, ENOENT);
 }
 
-// A user can keep all of them from being closed. So they count from the lease on.
-TEST_F(SlotTableTest, ALeaseCountsTheDescriptorsThatItsEndCloses) {
-  ForeignCloser closer({.all = 80, .reserve = 10}, kOwn);
-  Wire wire(roce::kUdpPort + 1, &closer);
-  SlotTable slots(wire, kOwn);
-  std::vector<uint32_t> leased;
-  for (auto slot = slots.lease(lessee(1), kStart); slot; slot = slots.lease(lessee(1), kStart)) {
-    leased.push_back(slot->index);
-  }
-  EXPECT_EQ(leased.size(), 7u) << "of six descriptors each: two thirds of 70";
-  EXPECT_EQ(slots.lease(lessee(1), kStart).error().code, EDQUOT);
-  EXPECT_TRUE(slots.lease(lessee(2, 1001), kStart)) << "of another user";
-  take_back_all(slots, 1, kStart);
-  while (closer.waiting(1000) > 0) std::this_thread::yield();
-  closer.take_closed();
-  EXPECT_TRUE(slots.lease(lessee(1), kStart));
-}
-
 TEST_F(SlotTableTest, LendsTheLongestFreeSlotThatHasRested) {
   for (uint32_t index = 1; index <= 3; ++index) EXPECT_EQ(slots_.lease(lessee(1), kStart)->index, index);
   ASSERT_TRUE(slots_.take_back(2, 1, kStart + std::chrono::seconds(1)));
@@ -561,10 +543,32 @@ TEST_F(SlotTablePages, InTheTakeoverStateAreNotClosedWhenItIsRewritten) {
     ASSERT_TRUE(slot);
     takeover_state.put_slot(slot->index);
   }
-  const size_t before = counted();
   for (int i = 0; i < 3; ++i) takeover_state.rewrite();
-  EXPECT_EQ(counted(), before);
+  EXPECT_EQ(counted(), 0u);
   EXPECT_EQ(TakeoverState::take(takeover_state.client_end()).slots.size(), 20u);
+}
+
+// A user can keep its thread from closing them, and would have more and more.
+TEST_F(SlotTablePages, CountUntilTheyAreClosed) {
+  Wire no_sockets{roce::kUdpPort + 1, &closer};
+  SlotTable table{no_sockets, 0};
+  const auto lease_all = [&](TimePoint now) {
+    size_t leases = 0;
+    while (table.lease(lessee(1, kHolder), now)) ++leases;
+    return leases;
+  };
+  const TimePoint later = kStart + std::chrono::hours(1);
+  const size_t most = lease_all(kStart);
+  std::atomic<bool> is_stuck = true;
+  ASSERT_TRUE(closer.work_with(
+      kHolder, table.first_leased_to(1)->page, [&](int) { is_stuck.wait(true); }, [] {}));
+  take_back_all(table, 1, kStart);
+  EXPECT_EQ(lease_all(later), 0u);
+  is_stuck = false;
+  is_stuck.notify_all();
+  while (closer.waiting(kHolder) > 0) std::this_thread::yield();
+  closer.take_closed();
+  EXPECT_EQ(lease_all(later), most);
 }
 
 // The last close of a page may take as long as its user likes.
