@@ -96,8 +96,9 @@ class MulticastGroups {
   // Sets the source of copies by shared memory; it outlives this object. REQUIRES: before the first attach()
   void bring_by(LocalPeers* local) { local_ = local; }
 
-  // Attaches a QP to a group. Errors: ENODEV: the link is gone; ENETDOWN: there is no wire; ENOMEM: too many
-  // groups, or no memory; those of joining.
+  // Attaches a QP to a group. A QP may be attached several times; each detach() undoes one attach(). Errors:
+  // ENODEV: the link is gone; ENETDOWN: the agent does not have UDP port 4791; ENOMEM: too many groups, or no
+  // memory; other errors of joining.
   Result<void> attach(const Key& key, const transport::Attachment& attachment);
   // Detaches a QP from a group. Returns false if it was not attached.
   bool detach(const Key& key, const transport::QueuePair& qp);

@@ -17,11 +17,12 @@ struct Demand {
   Duration lost{};      // for this long others had the processor that it ran on
 };
 
-// Tells whether a busy-polling thread takes a processor that other threads want. The kernel says, without
-// privilege, how many threads run or wait for a processor at this moment: the fourth number of /proc/loadavg.
-// If there are more than this thread may use processors, one of them waits. Nobody has to lose time to
-// polling before this shows. Reading takes a microsecond, so the answer is kept for a while. The answer is
-// "wanted" when two looks in a row say so.
+// Tells whether a busy-polling thread takes a processor that other threads want. The fourth number
+// of /proc/loadavg has the count of threads that run or wait for a processor now. Any user may read it. If
+// this count exceeds the number of processors that this thread may use, some thread waits. So the demand
+// shows before polling costs other threads time. wanted() keeps its answer for a while, since reading takes a
+// microsecond. It answers "wanted" when two looks in a row say so. pause() also does if the thread lost its
+// processor meanwhile.
 //
 // If the file cannot be read, the answer is "wanted". One thread at a time.
 class ProcessorDemand {

@@ -47,8 +47,8 @@ class ProcessMap {
 
   // Returns whether the process has a shared and writable mapping of the file.
   bool maps_for_writing(const FileIdentity& file) const;
-  // Returns the part of a file that [begin, end) maps. Nothing: the range is not all of one file, or not
-  // shared. REQUIRES: begin < end
+  // Returns the part of a file that [begin, end) maps. Returns nullopt if some of the range does not map that
+  // one file contiguously, or is not shared. REQUIRES: begin < end
   std::optional<SharedStretch> find(uint64_t begin, uint64_t end) const;
 
  private:

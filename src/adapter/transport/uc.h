@@ -73,8 +73,8 @@ class UcQueuePair : public QueuePair {
   uint32_t packet_ = 0;  // packets of the current request that have left
   ReceiverDrivenFlow flow_;
   TimePoint paced_until_ = kNever;
-  // Accesses that may still use the key that the oldest request has invalidated (memory::KeyTable::users());
-  // 0 if none.
+  // Identifies the accesses that may still use the key that the oldest request has invalidated. The value
+  // comes from memory::KeyTable::users() and is for are_gone(); it is not a count. 0 if there are none.
   uint64_t users_ = 0;
 };
 

@@ -12,14 +12,16 @@ namespace verbena::command_line {
 
 // The users who may read a file that a command writes.
 enum class OutputReaders : uint8_t {
-  kThisUser,  // mode 0600, also if the file existed before
-  kAsUsual,   // as umask(2) says; an existing file keeps its mode
+  // Mode 0600, also if the file existed before. Another user's file, reached by a link, keeps its mode.
+  kThisUser,
+  kAsUsual,  // as umask(2) says; an existing file keeps its mode
 };
 
 // Opens `file` for a command's output, or standard output if the name is "-". Creates a missing file, and
-// empties a regular file. Follows a link only if root or this user owns it. Errors: EPERM for another user's
-// file, pipe or link; EISDIR for a directory; those of open(2). Also fails with EISDIR for "-" if standard
-// output is a terminal, which cannot show binary data.
+// empties a regular file. Follows a link only if root or this user owns it; the target may be anyone's. Does
+// not follow a relative link if other users may replace names in its folder. Errors: EPERM for such a link,
+// and for another user's file, pipe or link (devices are allowed); EISDIR for a directory; those of open(2).
+// Also fails with EISDIR for "-" if standard output is a terminal, which cannot show binary data.
 Result<UniqueFd> open_output(const std::string& file, OutputReaders readers);
 
 // Opens `file` by open_output() with kAsUsual, and writes the whole text to it. Errors: also those of

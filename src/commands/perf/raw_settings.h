@@ -61,8 +61,8 @@ struct RawSettings {
 // each other. REQUIRES: parameters.raw
 void settle_raw(Parameters& parameters);
 
-// sent_frame() returns the fields of the frame that this end sends with this number. received_frame() returns
-// the fields of the frames of a flow that this end receives, without a VLAN tag. Numbers and flows begin at
+// sent_frame() returns the fields of this end's frame number `number`. received_frame() returns the fields of
+// the frames of flow `flow` that this end receives; these fields have no VLAN tag. Numbers and flows begin at
 // 0. REQUIRES: settle_raw() has run
 FrameFields sent_frame(const Parameters& parameters, std::uint32_t number);
 FrameFields received_frame(const Parameters& parameters, std::uint32_t flow);

@@ -16,8 +16,9 @@ class System : public rdma_netlink::Devices {
  public:
   using Links = std::vector<control::Link>;
 
-  // Calls `visit` with the current links, and again after each change, until `visit` returns false. Goes on
-  // with the next agent if the agent ends. Used by `rdma monitor`.
+  // Calls `visit` with the current links, and again at least after each change, until `visit` returns false.
+  // The links may be the same as before. Goes on with the next agent if the agent ends. Used by `rdma
+  // monitor`.
   virtual control::AdminResult<void> watch_links(const std::function<bool(const Links&)>& visit) = 0;
 };
 

@@ -12,9 +12,9 @@ namespace verbena::net {
 
 using FilterProgram = std::vector<sock_filter>;
 
-// SO_MARK of the frames that raw QPs send. Packet sockets of other processes on the same device accept
-// outgoing frames with this mark. A network adapter, too, passes sent frames to local QPs that have a rule
-// for them.
+// SO_MARK of the frames that raw QPs send. By this mark, packet sockets of other processes on the same device
+// accept these outgoing frames. So local QPs with a matching rule get sent frames, as they do with a hardware
+// adapter.
 inline constexpr uint32_t kRawFrameMark = 0x5eba0e7a;
 
 // A classic BPF program for a packet socket. The program drops frames in the kernel that no flow rule of a

@@ -58,7 +58,7 @@ inline int post_send(ibv_qp* queue_pair, ibv_sge piece, ibv_send_wr& request) {
 }
 
 // The RDMA devices from ibv_get_device_list(). An ibv_device pointer is valid as long as the DeviceList
-// exists, or while the device is open. A function that fails throws a Failure after its message.
+// exists, or while the device is open. A function that fails prints a message and then throws a Failure.
 class DeviceList {
  public:
   DeviceList();

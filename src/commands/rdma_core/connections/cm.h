@@ -83,8 +83,8 @@ void tell_failure(const Output& output, const std::string& sentence, const std::
 // Timeout of rdma_resolve_addr() and rdma_resolve_route(), as in rdma-core's programs.
 inline constexpr int kResolveMilliseconds = 2000;
 
-// The ends of a connection, as the user names them on the command line. A string is empty if the user gave no
-// such option.
+// The ends of a connection, as the user names them on the command line. An address is empty if the user gave
+// none. `port` is then the program's default, such as 7471.
 struct Ends {
   std::string source;
   std::string destination;
