@@ -57,8 +57,8 @@ class UserTimers {
   };
 
   OfUser& find_or_make(uid_t user);
-  // Enters the user's first deadline. Does not move an earlier one: an early piece of work costs less than a
-  // move at each cancelled timer.
+  // Puts the time of the user's first timer into deadlines_. Leaves an entry with an earlier time as it is:
+  // an early piece of work costs less than moving the entry at each cancelled timer.
   void arm(uid_t user, OfUser& its);
   bool run_one(uid_t user);
 

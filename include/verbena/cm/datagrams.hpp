@@ -77,8 +77,9 @@ class datagram_socket {
   std::size_t max_message_size() const { return state_->max_message_size(); }
 
   // Asks the host of "host:port" for the address of its socket. Throws exception: ECONNREFUSED if nobody
-  // receives datagrams there, ETIMEDOUT after datagram_options::deadline. A slow name server blocks the
-  // loop's thread.
+  // receives datagrams there, ETIMEDOUT after datagram_options::deadline, EHOSTUNREACH if another adapter
+  // than the socket's leads there, and errors of looking up the name or the route. A slow name server blocks
+  // the loop's thread.
   task<datagram_address> resolve(std::string where) {
     const auto kept = state_;
     const auto lookup = kept->look_for(where);

@@ -30,7 +30,8 @@ class StreamWays {
   Way way() const { return way_; }
 
   // Returns the way for the payloads from now on. `streamed`: bytes of long payloads so far, by any way.
-  // `may_lend`: whether the reader can fetch payloads from our memory.
+  // `may_lend`: whether the reader can fetch payloads from our memory. The result may be kLent although it
+  // cannot, while ways are compared. So callers check both.
   Way follow(uint64_t streamed, TimePoint now, bool may_lend) {
     if (is_trying_) {
       try_on(streamed, now, may_lend);

@@ -114,7 +114,8 @@ enum CountedRequest : uint8_t {
 // The counters of a QP, indexed by CountedRequest; null if that kind is not counted.
 using CompletionCounts = std::array<std::shared_ptr<CompletionCount>, kCountedRequests>;
 
-// Statistics of a connected QP's path to its peer, if the path may lose packets. The holder of the shard's
+// Statistics of a QP's path to its peer, if the path may lose packets. For a UD QP, they are those of the
+// destination that reported last. The holder of the shard's
 // lock writes them; any thread may read them.
 enum PathNumber : uint8_t {
   kPathRoundTrip,          // ns, smoothed; 0: unknown

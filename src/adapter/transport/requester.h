@@ -53,9 +53,9 @@ class Requester {
 
   // Sends what may be sent now, at most `budget` packets or super-packets. Subtracts the number sent.
   TransmitResult transmit(TimePoint now, uint32_t& budget);
-  // Fast path of transmit(), for SENDs of one packet or super-packet and for direct access. Stops at the
-  // first request that needs transmit(). Returns true if all posted requests have left. `acknowledgement`, if
-  // any, travels in the first packet; it is then reset.
+  // Fast path of transmit(). Handles SENDs of one packet or super-packet, and requests that go by direct
+  // access (route.h). Stops at the first request that needs transmit(). Returns true if all posted requests
+  // have left. `acknowledgement`, if any, travels in the first packet; it is then reset.
   bool send_simple(TimePoint now, std::optional<Acknowledgement>& acknowledgement);
   // Whether transmit() has something to send.
   bool can_transmit() const;

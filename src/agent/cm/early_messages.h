@@ -80,8 +80,9 @@ class EarlyMessages {
 // this host can send a datagram from such an address to QP1, and so forge messages of any connection whose
 // IDs it knows. Only the agent may send such messages here, so one that it has not sent is forged.
 //
-// Keeps a keyed digest of each sent message until the message arrives here. There is room for 32,768 digests;
-// newer ones replace the oldest. For one thread.
+// Keeps a keyed digest of each sent message until the message arrives here. There is room for 32,768 digests,
+// in sets of 8. A new digest replaces the oldest of its set, whose message then counts as forged. For one
+// thread.
 class OwnMessages {
  public:
   explicit OwnMessages(uint64_t secret) : secret_(secret), digests_(kSets * kWays) {}

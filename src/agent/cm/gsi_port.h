@@ -66,8 +66,8 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   void send_headers(const roce::Headers& headers, const roce::Path& path) override;
   // Sends the staged packets. While the socket is full, tries again every millisecond.
   void flush() override;
-  // Sets two handlers. `on_other` gets the datagrams of all classes except communication management.
-  // `on_heard` learns the sender of each datagram of communication management, before `on_mad` gets it.
+  // Sets two handlers. `on_other` gets all datagrams except those of communication management with method
+  // Send and the known base version. `on_heard` learns the sender of each of these, before `on_mad` gets it.
   void give_others_to(OnOther on_other, OnHeard on_heard) {
     on_other_ = std::move(on_other);
     on_heard_ = std::move(on_heard);

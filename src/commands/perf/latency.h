@@ -28,7 +28,7 @@ struct LatencyTimes {
 // Sends messages of one size, one at a time. For SEND and WRITE, both ends call this function, and each
 // message is answered by one of the peer. For READ and atomics, only the end that initiates calls it. Throws
 // verbena::exception if a request fails. Throws std::runtime_error if --verify finds a wrong byte, or if a
-// frame of raw Ethernet is lost.
+// frame of raw Ethernet is lost, except with a fixed duration (-D).
 LatencyTimes measure_latency(Endpoint& endpoint, const Parameters& parameters, std::uint64_t size);
 
 }  // namespace verbena::perf

@@ -55,8 +55,8 @@ class DeviceHandle : public ibv_device {
   explicit DeviceHandle(std::shared_ptr<provider::Device> device);
   ~DeviceHandle() = default;
 
-  // A null pointer for vendor libraries: they identify their devices by a pointer that rdma-core keeps behind
-  // ibv_device.
+  // Zero bytes behind ibv_device. rdma-core keeps a pointer there, by which vendor libraries identify their
+  // devices. They find null, and so do not take this device for theirs.
   [[maybe_unused]] const std::array<std::byte, 64> not_a_vendors_{};
   std::atomic<int> references_{1};
   const provider::DeviceInfo info_;

@@ -37,8 +37,8 @@ class StreamOptions {
   const Sizes& sizes() const { return sizes_; }
   // Copies the sizes that an accepted stream inherits from its listener.
   void take_sizes_of(const StreamOptions& listener) { sizes_ = listener.sizes_; }
-  // Sets the path that the application gave with RDMA_ROUTE on the identifier, instead of resolving a route.
-  // Returns false if no path was given or librdmacm refuses the path.
+  // Gives `id` the path that the application has set by RDMA_ROUTE. Then no route needs to be resolved.
+  // Returns false if no path was set or librdmacm refuses it.
   bool set_route_of(rdma_cm_id& id);
 
  private:

@@ -100,8 +100,9 @@ struct PortSpace {
   std::string_view name;
   int space;
 };
-// Returns the common_options() and those that only ucmatose and udaddy have in common. Option -P chooses the
-// port space `other` instead of `usual`, by the beginning of its name, ignoring case. Sets `usual` in `plan`.
+// Returns the common_options() and those that only ucmatose and udaddy have in common. Sets the
+// port space `usual` in `plan`. Option -P chooses `other` if its argument begins with that name, ignoring
+// case. Other names cause a warning.
 std::vector<Option> two_way_options(Plan& plan, const PortSpace& usual, const PortSpace& other);
 
 // Returns option -p of udaddy and mckey: the port space as a number.
