@@ -71,7 +71,7 @@ class DrivingPolicy {
   // ---- a thread of the application that sleeps at the bell until an event
 
   // comes_to_bell(): a thread has come to the bell. served_at_bell(): it has its event. `by_memory`: it found
-  // the event alone. Otherwise the engine thread has served it, as it does for ports.
+  // the event itself. If not, the engine thread has found it, as it does for ports.
   void comes_to_bell() { rests_at_bell_ = false; }
   void served_at_bell(TimePoint now, bool by_memory) {
     if (!rests_at_bell_) return;

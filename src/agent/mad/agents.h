@@ -141,7 +141,7 @@ class WaitingRequests {
     bool given_up = false;
   };
   // Returns one request of the port whose timeout has expired at `now`, or nullopt if there is none. If the
-  // request is to be repeated, its timeout starts again at `now`.
+  // request has retries left, its timeout starts again at `now`.
   std::optional<Due> take_due(uint64_t port, TimePoint now);
   // Remove the waiting requests of a port, or of one MAD agent of a port.
   void remove_port(uint64_t port);

@@ -61,7 +61,7 @@ void CounterSweep::finish(const LeasedSlot& slot) {
     log_warning("the last counters of slot {} are lost: errno {}", slot.index, errno);
     return counters_.forget(slot);
   }
-  users_[user].ended.push_back({slot, std::move(page), slot.descriptors});
+  users_[user].ended.push_back({slot, std::move(page)});
 }
 
 size_t CounterSweep::advance(size_t work) {
@@ -126,7 +126,7 @@ void CounterSweep::take_ended(OfUser& its, const control::QpsRead& read) {
   ended.place = read.next;
   if (ended.place < protocol::kQpsPerSlot) return;
   counters_.forget(ended.slot);
-  closer_.close(ended.slot.lessee.uid, std::move(ended.page), std::move(ended.share));
+  closer_.close(ended.slot.lessee.uid, std::move(ended.page), ended.slot.descriptors);
   its.ended.pop_front();
 }
 

@@ -101,8 +101,7 @@ class CounterSweep {
  private:
   struct Ended {
     LeasedSlot slot;
-    UniqueFd page;
-    QuotaShare share;  // counts the page
+    UniqueFd page;  // counts in slot.descriptors
     uint32_t place = 0;
   };
   struct OfUser {

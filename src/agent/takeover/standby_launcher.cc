@@ -6,7 +6,6 @@
 #include <cstring>
 #include <span>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <linux/close_range.h>
