@@ -9,6 +9,9 @@ struct ibv_ah_attr;
 // for the address. The two calls would then wait for up to a second. A thread that serves several peers calls
 // this function first, so that a host that answers no ARP does not stop the thread.
 //
+// After a call that returns true, the thread's next call with this address vector does not wait, even if the
+// hardware address has been lost meanwhile.
+//
 // Defined by Verbena's libibverbs. The function's address is null in programs with another libibverbs or an
 // older version.
 extern "C" [[gnu::weak]] bool verbena_search_route(ibv_context* context, const ibv_ah_attr* address) noexcept;

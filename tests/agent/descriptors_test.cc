@@ -20,9 +20,9 @@ TEST(Descriptors, OfAllTablesTogetherLeaveSomeForSlots) {
     const size_t kept = ClientLimits::channels_with(limit).all + DomainTable::room_with(limit).all;
     // Sessions count until their sockets are closed, so also those that leave an event socket unread.
     const size_t taken = ClientTable::room_with(limit).all * ClientTable::kDescriptorsOfClient +
-                         ForeignCloser::room_with(limit).all + HeldFiles::room_with(limit).all +
-                         ConnectionTraces::readers_with(limit).all + MadDispatcher::room_with(limit).all +
-                         KeptTraces::room_with(limit);
+                         ForeignCloser::room_with(limit).all + ForeignCloser::refused_with(limit).all +
+                         HeldFiles::room_with(limit).all + ConnectionTraces::readers_with(limit).all +
+                         MadDispatcher::room_with(limit).all + KeptTraces::room_with(limit);
     EXPECT_GE(ForeignCloser::room_with(limit).all, kept + limit / 32) << "they may wait to be closed, too";
     EXPECT_LE(taken, limit - limit / 32) << "of " << limit;
     EXPECT_GT(DomainTable::room_with(limit).all, 0u);

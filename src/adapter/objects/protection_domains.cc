@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "adapter/objects/found_route.h"
 #include "adapter/objects/software_context.h"
 #include "base/failed_call.h"
 #include "base/mutex_at_fork.h"
@@ -141,7 +142,7 @@ Result<ibv_ah*> SoftwareContext::create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   auto path = device_->resolve(*attr);
   if (!path) return tl::unexpected(path.error());
   // The kernel's rdma_create_user_ah() checks the route, too.
-  const auto checked = device_->engine()->home().routes().check(*path, transport::kNeighbourPatience);
+  const auto checked = device_->engine()->home().routes().check(*path, neighbour_patience(*path));
   if (!checked) return tl::unexpected(checked.error());
   auto ah = address_handles_.make(*device_);
   if (!ah) return tl::unexpected(ah.error());
@@ -158,7 +159,9 @@ bool SoftwareContext::search_route(const ibv_ah_attr& attr) {
   if (!path) return true;
   constexpr Duration kSearchOnly{1};
   const auto checked = device_->engine()->home().routes().check(*path, kSearchOnly);
-  return checked || checked.error().code != ETIMEDOUT;
+  if (!checked && checked.error().code == ETIMEDOUT) return false;
+  set_found_route(*path);
+  return true;
 }
 
 int SoftwareContext::destroy_ah(ibv_ah* ah) {

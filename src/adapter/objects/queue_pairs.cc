@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "adapter/memory/window.h"
+#include "adapter/objects/found_route.h"
 #include "adapter/objects/limits.h"
 #include "adapter/objects/send_rules.h"
 #include "adapter/objects/software_context.h"
@@ -711,7 +712,7 @@ int QueuePairs::check_route(Qp& qp, const ibv_qp_attr& attr, int mask) const {
     return wrong;
   const auto path = device_.resolve(attr.ah_attr);
   if (!path) return path.error().code;
-  const auto checked = qp.shard.routes().check(*path, transport::kNeighbourPatience);
+  const auto checked = qp.shard.routes().check(*path, neighbour_patience(*path));
   return checked ? 0 : checked.error().code;
 }
 

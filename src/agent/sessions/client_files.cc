@@ -153,8 +153,10 @@ void ForeignCloser::Work::shut_down(Item& item) const {
   closed->add({user, std::move(item.share), {}});
 }
 
-ForeignCloser::ForeignCloser(Quota::Size files, uid_t own)
-    : files_(std::make_shared<Quota>(files, own)), closed_(std::make_shared<Closed>()) {
+ForeignCloser::ForeignCloser(Quota::Size files, uid_t own, Quota::Size refused)
+    : files_(std::make_shared<Quota>(files, own)),
+      refused_(std::make_shared<Quota>(refused, own)),
+      closed_(std::make_shared<Closed>()) {
   if (!closed_->event) throw std::system_error(errno, std::generic_category(), "eventfd");
   struct sigaction nudged {};
   nudged.sa_handler = [](int) {};

@@ -66,7 +66,11 @@ class ForeignCloser {
     return Quota::Size::of(descriptors / 4 + descriptors / 16 + descriptors / 32);
   }
 
-  explicit ForeignCloser(Quota::Size files = room_with(1 << 16), uid_t own = 0);
+  // Returns the quota of descriptors that are refused, for an agent that may open `descriptors`.
+  static constexpr Quota::Size refused_with(size_t descriptors) { return Quota::Size::of(descriptors / 64); }
+
+  explicit ForeignCloser(Quota::Size files = room_with(1 << 16), uid_t own = 0,
+                         Quota::Size refused = refused_with(1 << 16));
   // Does not wait for the threads, which finish their queued work.
   ~ForeignCloser() = default;
   ForeignCloser(const ForeignCloser&) = delete;
@@ -76,6 +80,12 @@ class ForeignCloser {
   bool allows(uid_t user, size_t more = 1) const { return files_->allows(user, more); }
   // Counts descriptors as the user's until the share is destroyed.
   QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
+  // Returns whether the agent may receive a descriptor from a client of the user, if only to refuse it with
+  // an error. Descriptors that are refused have a quota of their own, because without them the agent would
+  // have to end the session.
+  bool may_receive(uid_t user) const { return allows(user) || refused_->allows(user); }
+  // Counts a received descriptor: as the user's if allows() returns true, and else as a refused one.
+  QuotaShare count_received(uid_t user) { return take_share(allows(user) ? files_ : refused_, user); }
   // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
   void close(uid_t user, UniqueFd fd, QuotaShare share);
   // Like close() above, for a descriptor that does not count yet. It counts from now on.
@@ -132,6 +142,7 @@ class ForeignCloser {
   void forget_idle();
 
   const std::shared_ptr<Quota> files_;
+  const std::shared_ptr<Quota> refused_;
   const std::shared_ptr<Closed> closed_;
   std::map<uid_t, Threads> users_;
   const std::shared_ptr<ForeignCloser*> self_ = std::make_shared<ForeignCloser*>(this);  // for share()
@@ -144,7 +155,10 @@ class ClientFile {
   ClientFile() = default;
   // REQUIRES: the closer outlives this object
   ClientFile(UniqueFd fd, uid_t user, ForeignCloser& closer)
-      : share_(fd ? closer.count(user) : QuotaShare()), fd_(std::move(fd)), user_(user), closer_(&closer) {}
+      : ClientFile(std::move(fd), user, closer, fd ? closer.count(user) : QuotaShare()) {}
+  // As above. The descriptor counts in `share`.
+  ClientFile(UniqueFd fd, uid_t user, ForeignCloser& closer, QuotaShare share)
+      : share_(std::move(share)), fd_(std::move(fd)), user_(user), closer_(&closer) {}
   ClientFile(ClientFile&&) = default;
   ClientFile& operator=(ClientFile&& other) noexcept {
     std::swap(share_, other.share_);

@@ -68,9 +68,10 @@ UniqueFd take_passed_socket() {
   return UniqueFd(kFirst);
 }
 
-ClientSockets::ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own, Quota::Size received)
+ClientSockets::ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own, Quota::Size received,
+                             Quota::Size refused)
     : loop_(loop),
-      closer_(received, own),
+      closer_(received, own, refused),
       files_(loop, closer_, own, HeldFiles::room_with(descriptor_limit())),
       unread_(unread, own),
       replies_(room_for_replies(unread), own) {
@@ -196,7 +197,9 @@ Result<ClientSocket::Message> ClientSocket::look(Bytes buffer, bool with_file) c
   message.bytes = seen->bytes;
   message.is_longer = seen->is_longer;
   message.has_files = seen->has_more_files;
-  message.file = ClientFile(seen->file.take_known(), user_, all_.closer());
+  if (UniqueFd file = seen->file.take_known(); file) {
+    message.file = ClientFile(std::move(file), user_, all_.closer(), all_.closer().count_received(user_));
+  }
   return message;
 }
 

@@ -37,11 +37,13 @@ UniqueFd take_passed_socket();
 class ClientSockets {
  public:
   // `unread`: maximum number of descriptors that all clients together may leave in their sockets. `received`:
-  // maximum number of clients' descriptors that the agent may have open.
+  // maximum number of clients' descriptors that the agent may have open. `refused`: maximum number of further
+  // ones that wait to be closed.
   //
   // REQUIRES: `loop` outlives this object, and this object outlives all sockets
   ClientSockets(EventLoop& loop, Quota::Size unread, uid_t own,
-                Quota::Size received = ForeignCloser::room_with(descriptor_limit()));
+                Quota::Size received = ForeignCloser::room_with(descriptor_limit()),
+                Quota::Size refused = ForeignCloser::refused_with(descriptor_limit()));
   ~ClientSockets();
 
   EventLoop& loop() { return loop_; }

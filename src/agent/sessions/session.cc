@@ -260,18 +260,18 @@ std::optional<Session::Fault> Session::find_fault(const MessageHeader& header, C
 // Handles a message, which stays in the socket until it is dropped there. A message must not be dropped while
 // it has descriptors that the agent does not hold, because that closes them on this thread.
 void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
+  static constexpr Fault kOverShare{EMFILE, "the agent has too many descriptors of this user open"};
   const auto header = read_as<MessageHeader>(message);
   const auto fault = find_fault(header, message, is_longer);
   const bool is_known = !fault && protocol::is_neighbour(header.version);
   ClientFile file;
+  const bool is_over_share = has_files && !parts_.sockets.closer().allows(client_.uid);
   if (has_files) {
     if (fault) return drop_with_files(header, *fault);
     if (!is_known || !find_request(header.type)->takes_descriptor) {
       return drop_with_files(header, {EBADMSG, "with unexpected descriptors"});
     }
-    if (!parts_.sockets.closer().allows(client_.uid)) {
-      return drop_with_files(header, {EMFILE, "the agent has too many descriptors of this user open"});
-    }
+    if (!parts_.sockets.closer().may_receive(client_.uid)) return drop_with_files(header, kOverShare);
     auto taken = take_file();
     if (!taken) {
       const bool ours = taken.error().code == EMFILE;
@@ -283,6 +283,7 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
   socket_.drop();
   if (fault) return send_error(header, fault->error, fault->text);
   if (!is_known) return refuse_version(header);
+  if (is_over_share) return send_error(header, kOverShare.error, kOverShare.text);
   if (socket_.is_clogged()) {
     log_info("client {} does not take the descriptors that it has asked for: dropped", client_.pid);
     return close();

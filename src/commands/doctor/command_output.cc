@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,6 +103,21 @@ bool read_both(int out, int errors, TimePoint deadline, CommandOutput& output) {
   return true;
 }
 
+// Waits for the end of a child. False if `deadline` comes first. True at once if the kernel has no pidfds
+// (before Linux 5.3).
+bool await_end(pid_t pid, TimePoint deadline) {
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) return true;
+  pollfd entry{process.get(), POLLIN, 0};
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - MonotonicClock::now());
+    const auto milliseconds = static_cast<int>(std::max<int64_t>(left.count(), 0));
+    const int ended = ::poll(&entry, 1, milliseconds);
+    if (ended > 0 || (ended < 0 && errno != EINTR)) return true;
+    if (milliseconds == 0) return false;
+  }
+}
+
 int exit_status_of(pid_t pid) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0) {
@@ -123,8 +139,9 @@ std::optional<CommandOutput> run_command(const std::vector<std::string>& words, 
   errors->writing.reset();
   if (pid < 0) return std::nullopt;
   CommandOutput output;
+  const TimePoint deadline = MonotonicClock::now() + patience;
   output.timed_out =
-      !read_both(out->reading.get(), errors->reading.get(), MonotonicClock::now() + patience, output);
+      !read_both(out->reading.get(), errors->reading.get(), deadline, output) || !await_end(pid, deadline);
   if (output.timed_out) ::kill(pid, SIGKILL);
   output.status = exit_status_of(pid);
   return output;

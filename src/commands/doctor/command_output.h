@@ -16,11 +16,11 @@ struct CommandOutput {
   std::string errors;
 };
 
-// Runs a command without a shell and with empty standard input. Kills the command if it has not closed its
-// output streams after `patience`. `words` are the program and its arguments. Searches for a program without
-// '/' in the absolute folders of PATH, then in /usr/sbin, /sbin, /usr/bin and /bin. Keeps the first 8 MiB of
-// each output stream. `environment` holds NAME=VALUE entries to add or replace. Returns nullopt if there is
-// no such program or the program cannot be started.
+// Runs a command without a shell and with empty standard input. Kills the command if it has not ended after
+// `patience`. `words` are the program and its arguments. Searches for a program without '/' in the absolute
+// folders of PATH, then in /usr/sbin, /sbin, /usr/bin and /bin. Keeps the first 8 MiB of each output stream.
+// `environment` holds NAME=VALUE entries to add or replace. Returns nullopt if there is no such program or
+// the program cannot be started.
 std::optional<CommandOutput> run_command(const std::vector<std::string>& words, Duration patience,
                                          const std::vector<std::string>& environment = {});
 

@@ -95,7 +95,8 @@ class BandwidthRun {
       times_.ended = phases_.ended();
       times_.messages = counted_;
     } else {
-      times_.messages = total_ != 0 && parameters_.receives() && !parameters_.sends() ? received_ : total_;
+      // The end of a one-sided test that does nothing counts all.
+      times_.messages = parameters_.sends() ? completed_ : parameters_.receives() ? received_ : total_;
     }
   }
 

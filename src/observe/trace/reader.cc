@@ -102,11 +102,11 @@ std::vector<Event> Reader::read_rare() {
 // Ignores a counter that has decreased, which a correct writer never does.
 void Reader::read_ring(Ring& ring, std::vector<Event>& events) {
   const uint64_t end = written(ring);
+  const bool had_begun = std::exchange(ring.is_begun, true);
   if (end > INT64_MAX || end <= ring.taken) return;
   const uint64_t oldest = end - std::min<uint64_t>(end, kTraceEntries);
   const uint64_t first = std::max(ring.taken, oldest);
   const size_t whole = take(ring, first, end, events);
-  const bool had_begun = std::exchange(ring.is_begun, true);
   if (had_begun) missed_ += end - ring.taken - whole;
   ring.taken = end;
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verbs over ports that are not the agent's socket: the engine uses the port factory that it is given.
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "adapter/net/sim/loopback_port.h"
 #include "adapter/objects/support/endpoint.h"
 #include "adapter/process/engine.h"
+#include "base/route_search.h"
 
 namespace verbena::adapter::testing {
 namespace {
@@ -58,6 +62,74 @@ TEST_F(OverLoopbackPorts, APathMtuLargerThanTheRoutesIsRefused) {
   EXPECT_EQ(endpoint.state(), IBV_QPS_INIT);
   attr.path_mtu = IBV_MTU_2048;
   EXPECT_EQ(ibv_modify_qp(endpoint.qp.get(), &attr, rtr_mask(IBV_QPT_RC)), 0) << "what the route carries";
+}
+
+// Ports that tell whether the hardware address of a next hop is known, and record how long calls would wait
+// for it.
+class OverSearchingPorts : public ::testing::Test {
+ protected:
+  OverSearchingPorts() {
+    ::setenv("VERBENA_LOCAL", "off", 1);
+    engine::Engine::set_port_factory([this](net::Ways, net::PortCounters& counters) -> Result<net::PortList> {
+      net::PortList ports;
+      ports.push_back(std::make_unique<SearchingPort>(*this, counters));
+      return ports;
+    });
+  }
+  ~OverSearchingPorts() override {
+    engine::Engine::set_port_factory(net::open_ports);
+    ::unsetenv("VERBENA_LOCAL");
+  }
+
+  // Connects a QP to itself. Returns how long ibv_modify_qp() would have waited.
+  Duration patience_of_connecting() {
+    Endpoint endpoint;
+    patience_ = Duration(-1);
+    endpoint.connect(endpoint.address());
+    return patience_;
+  }
+  bool search() {
+    Endpoint endpoint;
+    return search_route(endpoint.context.get(), rtr_attributes(endpoint, endpoint.address()).ah_attr);
+  }
+
+  bool is_known_ = true;
+
+ private:
+  class SearchingPort : public net::LoopbackPort {
+   public:
+    SearchingPort(OverSearchingPorts& test, net::PortCounters& counters)
+        : LoopbackPort(counters), test_(test) {}
+    Result<void> check(const roce::Path&, Duration patience) const override {
+      test_.patience_ = patience;
+      if (test_.is_known_) return {};
+      return fail(ETIMEDOUT);
+    }
+
+   private:
+    OverSearchingPorts& test_;
+  };
+
+  Duration patience_{};
+};
+
+TEST_F(OverSearchingPorts, ConnectingWaitsForTheNextHopUnlessTheThreadHasJustFoundIt) {
+  EXPECT_EQ(patience_of_connecting(), transport::kNeighbourPatience);
+  EXPECT_TRUE(search());
+  EXPECT_EQ(patience_of_connecting(), Duration(0)) << "the peer may be silent again";
+  EXPECT_EQ(patience_of_connecting(), transport::kNeighbourPatience) << "a search counts for one call";
+}
+
+TEST_F(OverSearchingPorts, AfterASearchThatFailedConnectingWaits) {
+  is_known_ = false;
+  EXPECT_FALSE(search());
+  is_known_ = true;
+  EXPECT_EQ(patience_of_connecting(), transport::kNeighbourPatience);
+}
+
+TEST_F(OverSearchingPorts, ASearchOfAnotherThreadDoesNotCount) {
+  std::thread([this] { EXPECT_TRUE(search()); }).join();
+  EXPECT_EQ(patience_of_connecting(), transport::kNeighbourPatience);
 }
 
 }  // namespace

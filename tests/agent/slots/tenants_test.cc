@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -301,8 +302,14 @@ TEST_F(SilentFiles, OneThatIsAnXrcDomainHoldsUpNobody) {
       [&](auto& file, pid_t& server) { return open_silent_domain(file, server, connection); });
 }
 
+// Returns the next reply. The agent waits for five seconds before it refuses a descriptor.
+std::optional<int> reply_within_patience(RawConnection& connection) {
+  pollfd entry{connection.fd(), POLLIN, 0};
+  return ::poll(&entry, 1, 10'000) == 1 ? connection.reply() : std::nullopt;
+}
+
 // Runs in a process: sends descriptors to the agent that wait for the first of them to be closed, until
-// the agent takes no more.
+// the agent takes no more. The sessions go on.
 int let_descriptors_wait(std::optional<test::SilentFile>& file, pid_t& server,
                          std::array<std::optional<RawConnection>, 3>& connections) {
   file.emplace();
@@ -316,10 +323,15 @@ int let_descriptors_wait(std::optional<test::SilentFile>& file, pid_t& server,
   for (auto& each : connections) {
     each.emplace(kRoot);
     if (!each->hello()) return 1;
-    for (int sent = 0; sent < 4096; ++sent) {
-      if (!each->send(protocol::bytes_of(request), {&fd, 1}) || each->reply() != EINVAL) break;
+    std::optional<int> refusal = EINVAL;  // for the wrong slot
+    for (int sent = 0; sent < 4096 && refusal == EINVAL; ++sent) {
+      if (!each->send(protocol::bytes_of(request), {&fd, 1})) return 3;
+      refusal = reply_within_patience(*each);
       fd = null.get();
     }
+    const auto get_links = protocol::request_header(MessageType::kGetLinks, 4);
+    if (refusal != EMFILE) return 4;
+    if (!each->send(protocol::bytes_of(get_links)) || each->reply() != 0) return 5;
   }
   return fd == null.get() ? 0 : 2;
 }

@@ -67,6 +67,13 @@ TEST_F(Ring, WhatWasOverwrittenBetweenTwoLooksIsCounted) {
   EXPECT_EQ(reader.missed(), 10u);
 }
 
+TEST_F(Ring, WhatWasOverwrittenAfterALookAtAnEmptyRingIsCounted) {
+  EXPECT_TRUE(reader.read().empty());
+  for (size_t i = 0; i < protocol::kTraceEntries + 10; ++i) recorder.note(kQpn, Kind::kProbe, {i});
+  EXPECT_EQ(reader.read().size(), protocol::kTraceEntries);
+  EXPECT_EQ(reader.missed(), 10u);
+}
+
 TEST_F(Ring, WhatWasGoneBeforeTheFirstLookIsNotMissed) {
   for (size_t i = 0; i < 2 * protocol::kTraceEntries; ++i) recorder.note(kQpn, Kind::kProbe, {i});
   EXPECT_EQ(reader.read().size(), protocol::kTraceEntries);
