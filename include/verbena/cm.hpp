@@ -102,8 +102,8 @@ class [[nodiscard]] pending {
     if (operation_ != nullptr) state_->abandon(*operation_);
   }
 
-  // Lets the operation fail with ETIMEDOUT if it has not ended within this time. Then the connection ends,
-  // too, because the adapter may still use the buffer.
+  // Lets the operation fail with ETIMEDOUT if it has not ended within this time. Its failure also ends the
+  // connection, because the adapter may still use the operation's buffer.
   pending within(loop& io, duration time) && {
     state_->limit(*operation_, io.now() + time);
     return std::move(*this);
@@ -135,8 +135,8 @@ class [[nodiscard]] pending {
   detail::operation* operation_;
 };
 
-// A T of this end that the peer may read, write and change by atomics. Ends the peer's access when it is
-// destroyed.
+// A T in this program's memory that the peer may read, write and change by atomic operations. The peer's
+// access ends when this object is destroyed.
 template <class T>
 class shared {
  public:
@@ -231,8 +231,8 @@ class connection {
   shared<T> share(T& object) {
     return register_object(object, detail::kAllAccess);
   }
-  // Does the same with these rights only. T must not be an integer, which would be taken for a size: put it
-  // into a struct.
+  // Lets the peer reach an object of the program with these rights only. The object must live longer than the
+  // result. T must not be an integer, which would be taken for a size: put it into a struct.
   template <class T>
   requires(!std::is_integral_v<T>) shared<T> share(T& object, access rights) {
     return register_object(object, rights);
@@ -358,9 +358,9 @@ class listener {
     own.ready.pop_front();
     co_return next;
   }
-  // Makes a T as connection::share() does, before there is a connection. All peers of this listener may reach
-  // the memory. Throws exception with EADDRNOTAVAIL if the listener's address belongs to no adapter, such as
-  // that of all interfaces, and the host has several adapters.
+  // Makes a zeroed T that all peers of this listener may reach: send them shared::remote(). Works before
+  // there is a connection. Throws exception with EADDRNOTAVAIL if the listener's address belongs to no
+  // adapter, such as that of all interfaces, and the host has several adapters.
   template <class T>
   shared<T> share() {
     return shared<T>(share(sizeof(T), detail::kAllAccess));

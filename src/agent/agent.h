@@ -140,8 +140,8 @@ class Agent : private AgentHost {
   const Session::Parts for_sessions_;
   ClientTable clients_;
   StandbyLauncher standby_launcher_;
-  // The standby's session and pid. For a moment there may be two standbys: another one is started if the
-  // first has not connected within a second.
+  // The pid of each standby, by its session. For a moment there may be two standbys: another one is started
+  // if the first has not connected within a second.
   std::map<uint64_t, pid_t> standbys_;
   std::set<uint64_t> mirrors_;  // sessions of device mirrors; an agent with no other sessions is idle
   TimePoint standby_retry_{};   // the earliest time to start another standby

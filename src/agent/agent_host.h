@@ -41,7 +41,7 @@ class AgentHost {
   virtual void session_came(uint64_t) {}
   virtual void session_greeted(const Session&) {}
   virtual void session_went(uint64_t) {}
-  // Makes the owner of the session destroy the session, later in a turn of its user.
+  // Makes the owner of the session destroy it later, in a turn of the session's user (UserTurns).
   virtual void close_session(uint64_t) {}
   // Called after each new link table file. `before` has the links of the previous file.
   virtual void links_changed(const std::vector<control::Link>& before) { static_cast<void>(before); }
@@ -61,7 +61,7 @@ class AgentHost {
   virtual void others_changed() {}
   // Called when a trace with events ends: its client has gone and has no identifiers left.
   virtual void trace_ended(const ConnectionTrace&) {}
-  // Called when a reason for the agent to stay may have come or gone.
+  // Called when a reason for the agent not to end may have appeared or gone.
   virtual void consider_idle() {}
 };
 

@@ -40,8 +40,8 @@ class EventLoop {
   using Task = std::function<void()>;
   using TimerId = std::pair<TimePoint, uint64_t>;
 
-  // Time limit per round for users' work, and a second limit of the same length for timers. After both, the
-  // loop polls all descriptors again.
+  // Time limit per round for users' work. Timers have a limit of their own, of the same length. After both,
+  // the loop polls all descriptors again.
   static constexpr Duration kPerRound = std::chrono::microseconds(50);
   // Maximum time until work that was left undone for lack of memory is tried again.
   static constexpr Duration kPauseWithoutMemory = std::chrono::milliseconds(100);
@@ -64,8 +64,8 @@ class EventLoop {
   void forget(int fd);
 
   // Runs the task at this time. For timers of the agent itself, which do not wait until users' queued work is
-  // done. A timer set for the past runs after the timers that were due when timers last ran. So a task that
-  // always sets itself again delays no other timer.
+  // done. If the time has passed, the task runs after all timers that were due when the loop last ran timers.
+  // So a task that always sets itself again delays no other timer.
   TimerId at(TimePoint when, Task task);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
   // Runs the task in a turn of the user, at this time or later. For timers of a user's objects.
@@ -97,8 +97,8 @@ class EventLoop {
 
   // Queues a piece of work for the user's turns. Repeats the piece until it returns false.
   void in_turn_of(uid_t user, UserTurns::Piece piece) { turns_.add(user, std::move(piece)); }
-  // Calls `send`, which sends a message to a socket of the user or receives a message from the user. The time
-  // counts as the user's, because the user can make the call take long (UserTurns::call_for()). All such
+  // Calls `send`, which sends a message to a socket of the user or receives one from the user. The time that
+  // the call takes counts as the user's, because the user can make it long (UserTurns::call_for()). All such
   // calls go through send_to() or try_send_to().
   void send_to(uid_t user, const UserTurns::Call& send) {
     turns_.call_for(user, send, UserTurns::kSlowMessage);
@@ -172,8 +172,9 @@ class DeadlineTimer {
   DeadlineTimer(const DeadlineTimer&) = delete;
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
 
-  // Makes the timer call `on_timer` at `deadline` or earlier. Does not move an earlier timer: an early call
-  // costs less than a move at each extended deadline. kNever neither sets nor cancels a timer.
+  // Makes the timer call `on_timer` at `deadline` or earlier. If the timer is set for an earlier time, keeps
+  // that time: an early call costs less than moving the timer whenever a deadline is extended. kNever neither
+  // sets nor cancels a timer.
   void arm(TimePoint deadline) {
     if (armed_for_ <= deadline) return;
     const auto run = [this] {

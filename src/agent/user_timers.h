@@ -14,9 +14,9 @@
 
 namespace verbena::agent {
 
-// Timers of users' objects. The expired timers of a user are pieces of work in the user's turns. A user may
-// have 262,144 timers that expire at the same moment. Timers of other users and of the agent do not wait for
-// these.
+// Runs the timers of users' objects. Each expired timer is a piece of work in its user's turns (UserTurns). A
+// user may have 262,144 timers that expire at the same moment. Timers of other users and of the agent do not
+// wait for these.
 //
 // For the agent's thread.
 class UserTimers {
@@ -35,8 +35,9 @@ class UserTimers {
   UserTimers(const UserTimers&) = delete;
   UserTimers& operator=(const UserTimers&) = delete;
 
-  // Runs the task at this time, in a turn of the user. A timer set for the past runs after those of the user
-  // that were due when timers last ran. If this throws std::bad_alloc, no timer is set.
+  // Runs the task at this time, in a turn of the user. If `when` is in the past, the timer counts as set for
+  // the moment when timers last ran. So it runs after the user's timers that were due then. If this throws
+  // std::bad_alloc, no timer is set.
   Id at(uid_t user, TimePoint when, Task task);
   // Cancels the timer. Does nothing if its task has begun or `id` names no timer.
   void cancel(const Id& id);
@@ -50,15 +51,15 @@ class UserTimers {
   using Deadlines = std::set<std::pair<TimePoint, uid_t>>;
   struct OfUser {
     std::map<std::pair<TimePoint, uint64_t>, Task> timers;
-    // The user's entry, taken out of `deadlines_` while a piece is queued for the user; else empty. It is
-    // kept as a node of the set, because putting a node back takes no memory.
+    // The user's entry in `deadlines_`, taken out while a piece of work is queued for the user; else empty.
+    // It is kept as a node of the set, because putting a node back needs no memory and cannot fail.
     Deadlines::node_type entry;
     TimePoint deadline = kNever;  // the time in the entry
   };
 
   OfUser& find_or_make(uid_t user);
-  // Puts the time of the user's first timer into deadlines_. Leaves an entry with an earlier time as it is:
-  // an early piece of work costs less than moving the entry at each cancelled timer.
+  // Puts the time of the user's first timer into deadlines_. An entry with an earlier time stays as it is.
+  // Then a piece of work runs too early, which costs less than moving the entry at each cancelled timer.
   void arm(uid_t user, OfUser& its);
   bool run_one(uid_t user);
 

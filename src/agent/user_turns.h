@@ -53,11 +53,11 @@ class ActingFor {
   const std::optional<uid_t> before_;
 };
 
-// Finds users whose work takes long, and makes them pause. Users can slow down the agent's short system
-// calls. For example, sending a message wakes every watcher of the receiving socket within the agent's call.
-// The receiver may have any number of watchers (epoll(7), fcntl(2) with F_SETOWN): with 150,000, one message
-// takes 50 ms. Only the measured time of a call shows this. A pause is for the user, not for a session,
-// because the user may end sessions and begin others.
+// Finds users whose work takes long, and makes them pause: for a while their work is not done. Users can slow
+// down the agent's short system calls. For example, sending a message wakes every watcher of the receiving
+// socket within the agent's call. The receiver may have any number of watchers (epoll(7), fcntl(2) with
+// F_SETOWN): with 150,000, one message takes 50 ms. Only the measured time of a call shows this. A pause is
+// for the user, not for a session, because the user may end sessions and begin others.
 //
 // Each user has a budget of time. note() takes from the budget the time by which a piece of work or a message
 // took longer than usual. The user pauses while the budget is overdrawn. Many short excesses count like a
@@ -98,10 +98,10 @@ class SlowUsers {
   std::map<uid_t, State> users_;
 };
 
-// Divides the agent's time among users: deficit round robin, in which users that had no work go first
-// (FQ-CoDel, RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long its
-// requests take. A user with little work waits for at most one piece of another user's work, whatever the
-// others have queued. Pieces of a user whose pieces are slow wait for the end of a pause (SlowUsers).
+// Divides the agent's time among users by deficit round robin. Users that had no work until now go first, as
+// in FQ-CoDel (RFC 8290, 4.2). A user's share does not depend on its number of connections, nor on how long
+// its requests take. A user with little work waits for at most one piece of another user's work, whatever the
+// others have queued. If a user's pieces are slow, its other pieces wait for the end of a pause (SlowUsers).
 //
 // For the agent's thread.
 class UserTurns {
@@ -137,8 +137,9 @@ class UserTurns {
   bool try_for(uid_t user, const Call& call, Duration slow);
   // Like the method above, for a call that may take as long as a piece of work: `slow` is the constructor's.
   bool try_for(uid_t user, const Call& call) { return try_for(user, call, slow_); }
-  // Makes a call within a piece, or within call_for(), that other users can make long. Its time counts in the
-  // user's turn. It is not taken from the user's budget (SlowUsers), so the user does not pause for it.
+  // Makes a call that other users can make long. Used within a piece of work or within call_for(). The time
+  // counts in the user's turn. But it is not taken from the user's budget (SlowUsers), because the user must
+  // not pause for what others cause.
   void without_blame(const Call& call);
 
   // Returns whether no piece can run now.

@@ -27,11 +27,11 @@
 namespace verbena {
 
 // Runs `body` and returns its errno value, or 0. Converts exceptions to errno values: std::bad_alloc to
-// ENOMEM, a std::system_error to its code, all others to EIO. The thread can be cancelled inside only within
-// CancellationAllowed, since verbs calls are no cancellation points. Sleeps allow cancellation, because rping
-// and many other programs cancel threads that sleep in ibv_get_cq_event() or rdma_get_cm_event(). The forced
-// unwinding of pthread_cancel() passes through. The catch clause for the unwinding binds a null reference, so
-// the function has no_sanitize("null").
+// ENOMEM, a std::system_error to its code, all others to EIO. While `body` runs, pthread_cancel(3) can cancel
+// the thread only within CancellationAllowed, because verbs calls are no cancellation points. Sleeps are an
+// exception, because rping and many other programs cancel threads that sleep in ibv_get_cq_event() or
+// rdma_get_cm_event(). The forced unwinding of a cancelled thread passes through this function. The catch
+// clause for it binds a null reference, so the function has no_sanitize("null").
 template <class Body>
 __attribute__((noinline, no_sanitize("null"))) int without_exceptions(Body&& body) {
   const CancellationOff whole;

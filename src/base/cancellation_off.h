@@ -12,9 +12,10 @@ namespace verbena {
 // where they may sleep for an unbounded time (CancellationAllowed). Costs some nanoseconds and no system
 // call.
 //
-// A thread with PTHREAD_CANCEL_ASYNCHRONOUS (iperf 3.18 sets it) is cancelled in a sleep within
-// CancellationAllowed, or when the outermost CancellationOff ends, since C++ can be unwound only from calls.
-// So the destructor may exit by forced unwinding, and all callers' frames must be able to unwind.
+// A thread with PTHREAD_CANCEL_ASYNCHRONOUS (iperf 3.18 sets it) can be cancelled at any instruction outside
+// of our calls. C++ can be unwound only from calls. So in our code such a thread is cancelled only in a sleep
+// within CancellationAllowed, or when the outermost CancellationOff ends. The destructor may therefore exit
+// by forced unwinding, and all callers' frames must be able to unwind.
 class CancellationOff {
  public:
   CancellationOff() {

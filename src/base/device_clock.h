@@ -18,8 +18,8 @@ inline uint64_t nanoseconds_of(clockid_t clock) {
   ::clock_gettime(clock, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
-// Reads the clock of raw completion timestamps, CLOCK_MONOTONIC_RAW, in nanoseconds. NTP does not adjust it,
-// like a hardware counter.
+// Reads the clock of raw completion timestamps, CLOCK_MONOTONIC_RAW, in nanoseconds. NTP does not adjust this
+// clock, so it runs freely like an adapter's hardware counter.
 inline uint64_t device_clock() {
   return nanoseconds_of(CLOCK_MONOTONIC_RAW);
 }

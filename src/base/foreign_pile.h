@@ -19,9 +19,9 @@ namespace verbena {
 // The maximum number of descriptors that wait in one ForeignPile.
 inline constexpr size_t kMaxDiscarded = 1024;
 
-// Computes pauses between the descriptors of a user. A user can make any close take long, by epoll(7) watches
-// on a socket's other end, and so use up a program's processor time. After a long close, the other
-// descriptors of that user wait. Remembers the 32 users whose pauses end last.
+// Computes how long a user's waiting descriptors are left alone after the handling of one took long. A user
+// can make any close take long, by epoll(7) watches on a socket's other end, and so use up a program's
+// processor time. The pauses limit that time. Remembers only the 32 users whose pauses end last.
 //
 // One thread at a time. Pure: no clock, no system calls.
 class UserPauses {
@@ -52,18 +52,18 @@ class UserPauses {
   std::array<Pause, 32> pauses_{};
 };
 
-// The identity of an open file that another process has sent, to detect that a descriptor's number was
-// reused. Unlike with OwnFd, no call here blocks for any kind of file, and the sender cannot change the
-// identity.
+// The identity of an open file that another process has sent. Comparing identities shows whether the
+// descriptor's number was reused for another file. No call here blocks for any kind of file. The sender
+// cannot change the identity, unlike the signal number by which OwnFd identifies some files.
 class ForeignFile {
  public:
   ForeignFile() = default;
   explicit ForeignFile(int fd);
   friend bool operator==(const ForeignFile&, const ForeignFile&) = default;
 
-  // Whether close() of one of several descriptors of the open file returns at once. True for sockets, pipes,
-  // character devices, anonymous files and memfds. False for other files: each close() may ask the file
-  // system. `fd`: a descriptor of the file
+  // Whether close() of a descriptor returns at once if another descriptor of the same open file remains. True
+  // for sockets, pipes, character devices, anonymous files and memfds. False for other files: each close()
+  // may ask the file system. `fd`: a descriptor of the file
   bool has_quick_close(int fd) const;
 
  private:

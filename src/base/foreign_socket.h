@@ -116,8 +116,8 @@ class ForeignSocket {
   // Peeks at the next message, which stays in the queue: copies the data to `buffer`, and takes the ancillary
   // data that `room` allows. Errors: EAGAIN if there is none; others of recvmsg(2), except EINTR.
   Result<ForeignMessage> look(Bytes buffer, Room room) const;
-  // Removes the message that look() returned last. REQUIRES: has_more_files was false. REQUIRES: the
-  // message's descriptor, if any, is still held, or its close() is known not to block
+  // Removes the message that look() returned last. REQUIRES: has_more_files was false. REQUIRES: the caller
+  // still has the message's descriptor, if there is one, or knows that its close() does not block
   void drop() const;
 
   // Shuts the connection down and closes the socket without blocking. The peer sees the end even if a child

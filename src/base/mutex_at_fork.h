@@ -10,9 +10,10 @@
 namespace verbena {
 
 // Makes fork() hold a process-wide mutex, so that a child never inherits the mutex locked by a thread that
-// the child lacks. kMutex() returns the mutex. Call when the library is loaded, since fork handlers
-// registered first lock last. That order is right for a mutex under which no other mutex is taken and no
-// thread waits. Returns 0, or the errno value of pthread_atfork(3).
+// the child lacks. kMutex() returns the mutex. Call this when the library is loaded. fork() locks mutexes in
+// the reverse order of these calls, so the mutex of an early call is locked last. That order is right for a
+// mutex under which no other mutex is taken and no thread waits. Returns 0, or the errno value of
+// pthread_atfork(3).
 template <auto kMutex>
 int lock_at_fork() {
   return ::pthread_atfork([] { kMutex().lock(); }, [] { kMutex().unlock(); }, [] { kMutex().unlock(); });

@@ -13,9 +13,10 @@ namespace verbena {
 // descriptor twice. Our number may then be reused for a file of the application, which we must neither read,
 // write nor close.
 //
-// Two measures help. The descriptor is moved up, to numbers from half of RLIMIT_NOFILE on (from 1024 at
-// most), because the kernel gives new files the lowest free number. And is_ours() compares an identity of the
-// file that the kernel reports. A descriptor whose number was reused is not closed.
+// Two measures help. The descriptor is moved up, to a number of at least half of RLIMIT_NOFILE or 1024,
+// whichever is lower. The kernel gives new files the lowest free number, so the high number is rarely reused.
+// And is_ours() compares an identity of the file that the kernel reports. A descriptor whose number was
+// reused is not closed.
 //
 // One thread at a time, except that other threads may call get() during settle().
 class OwnFd {
@@ -53,8 +54,8 @@ class OwnFd {
   bool settle();
 
  private:
-  // The identity of a file: a socket's cookie (SO_COOKIE), the signal number set for an anonymous file, or
-  // device and inode.
+  // The identity of a file. For a socket, its cookie (SO_COOKIE). For an anonymous file such as an eventfd,
+  // the unused signal number that make_mark() has set (F_SETSIG). For other files, device and inode.
   struct Mark {
     enum Kind : uint8_t { kNone, kSocket, kAnonymous, kFile };
     Kind kind = kNone;

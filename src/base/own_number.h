@@ -11,9 +11,9 @@
 
 namespace verbena {
 
-// Moves a descriptor up, to numbers from half of RLIMIT_NOFILE on (from 1024 at most), if there is room:
-// above the numbers that nearly all programs use. The numbers begin at 1024 at most, since the kernel's
-// descriptor table grows to the highest number in use. REQUIRES: close() of a copy does not block
+// Moves a descriptor up, above the numbers that nearly all programs use, if there is room: to a number of at
+// least half of RLIMIT_NOFILE or 1024, whichever is lower. A higher limit would waste memory, because the
+// kernel's descriptor table grows to the highest number in use. REQUIRES: close() of a copy does not block
 inline UniqueFd with_own_number(UniqueFd fd) {
   constexpr rlim_t kHighest = 1024;
   rlimit limit{};

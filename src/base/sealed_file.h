@@ -46,11 +46,11 @@ std::optional<size_t> sealed_size(int file);
 bool has_sealed_size(int file, size_t bytes);
 
 // Pins the first page of a memfd. Returns a pipe that refers to the page, which stays pinned until the pipe
-// is closed. The pin protects against MADV_COLLAPSE: any process that can read a memfd can make the kernel
-// merge its pages into a large one. Meanwhile each access waits, for seconds if the file is mapped a million
-// times. The kernel looks for pinned pages before it locks any, and gives up if it finds one. REQUIRES: the
-// first page is no hole. Errors: EPROTO if the file accepts O_DIRECT, since then nothing would be pinned;
-// EMFILE, ENFILE, and those of splice(2).
+// is closed. The pin protects against MADV_COLLAPSE. With this call any process that can read a memfd can
+// make the kernel merge its pages into a large one. During the merge each access to the pages waits, for
+// seconds if the file is mapped a million times. The kernel looks for pinned pages before it locks any, and
+// gives up if it finds one. REQUIRES: the first page is no hole. Errors: EPROTO if the file accepts O_DIRECT,
+// since then nothing would be pinned; EMFILE, ENFILE, and those of splice(2).
 Result<UniqueFd> pin_first_page(int file);
 
 }  // namespace verbena

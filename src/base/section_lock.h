@@ -46,11 +46,11 @@ class alignas(kCacheLine) SectionLock {
   // Tries to lock for up to `patience`, yielding between attempts. Returns whether the lock was taken.
   bool try_lock_for(Duration patience);
 
-  // Unlocks, for a holder that does the work which other threads left because the lock was taken. Those
-  // threads publish work and then fail to lock; the holder unlocks and then looks for work. Either the
-  // threads see the lock free, or the holder sees the work. So neither pair of operations may be reordered,
-  // not even by a store buffer. The work must be published and looked for with sequentially consistent
-  // operations too.
+  // Unlocks. For a holder that also does the work which other threads leave to it while it has the lock. Such
+  // a thread publishes its work and then tries to lock. The holder unlocks and then looks for work. Then
+  // either the thread finds the lock free, or the holder finds the work. This fails if one of the two
+  // reorders its operations, even in a store buffer. So the work, too, must be published and looked for with
+  // sequentially consistent operations.
   void unlock_and_look() {
     const uint64_t before = state_.fetch_add(kSection - kHeld, std::memory_order_seq_cst);
     if (waiting_.load(std::memory_order_seq_cst) != 0) wake_one((before & kClaimed) != 0);
@@ -60,9 +60,9 @@ class alignas(kCacheLine) SectionLock {
   // Frees the lock in a child after fork(), which lacks the threads that held it or waited for it.
   void free_in_child();
 
-  // Waits until the section that is open at the call, if any, has ended. Later sections may have begun by
-  // then. They see all data that was written with sequential consistency before the call. Spins and yields.
-  // Any thread. REQUIRES: the caller does not hold the lock
+  // Waits until the section that is open at the call, if any, has ended. A later section may be open when
+  // this returns. Later sections see all data that was written with sequential consistency before the call.
+  // Spins and yields. Any thread. REQUIRES: the caller does not hold the lock
   void await_section() const;
 
   // Returns the number of threads that sleep for the lock, or are about to. For tests.

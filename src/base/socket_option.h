@@ -85,10 +85,10 @@ inline bool has_name(int unix_socket) {
          bytes > sizeof(sa_family_t);
 }
 
-// Binds a nameless Unix socket to a random abstract name, which nobody can take first. Returns false on
-// error, with errno; EINVAL if the socket has a name. Without a name, a socket with SO_PASSCRED gets one from
-// the kernel in send(2), of five digits. The kernel then searches for a free name, past all names that any
-// user has taken. This search may take seconds.
+// Binds a nameless Unix socket to a random abstract name, which nobody can guess and take first. Returns
+// false on error, with errno; EINVAL if the socket has a name. If a nameless socket has SO_PASSCRED, send(2)
+// gives it a name of five digits. To find a free name, the kernel steps past all names that any user has
+// taken, which may take seconds. A socket with a name is spared this search.
 inline bool bind_to_random_name(int socket) {
   std::array<uint64_t, 2> number;
   // Not the C library's function, which is a cancellation point: the caller may hold locks.

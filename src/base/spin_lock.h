@@ -37,11 +37,11 @@ class SpinLock {
     return true;
   }
   void unlock() { held_.store(false, std::memory_order_release); }
-  // Unlocks, for a holder that does the work which other threads left because the lock was taken. Those
-  // threads publish work and then fail to lock; the holder unlocks and then looks for work. Either the
-  // threads see the lock free, or the holder sees the work. So neither pair of operations may be reordered,
-  // not even by a store buffer. The work must be published and looked for with sequentially consistent
-  // operations too.
+  // Unlocks. For a holder that also does the work which other threads leave to it while it has the lock. Such
+  // a thread publishes its work and then tries to lock. The holder unlocks and then looks for work. Then
+  // either the thread finds the lock free, or the holder finds the work. This fails if one of the two
+  // reorders its operations, even in a store buffer. So the work, too, must be published and looked for with
+  // sequentially consistent operations.
   void unlock_and_look() { held_.store(false, std::memory_order_seq_cst); }
 
  private:

@@ -23,8 +23,8 @@ namespace verbena {
 template <class StreamDescriptor>
 class asio_driver {
  public:
-  // Throws std::system_error if there is no further descriptor. REQUIRES: one thread runs the executor's
-  // handlers; the loop outlives the driver
+  // Starts to drive the loop, and runs its first turns. Throws std::system_error if the process can have no
+  // further file descriptor. REQUIRES: one thread runs the executor's handlers; the loop outlives the driver
   template <class Executor>
   asio_driver(const Executor& executor, loop& io) : state_(std::make_shared<state>(executor, io)) {
     state::go_on(state_);

@@ -21,8 +21,8 @@ namespace verbena {
 
 namespace detail {
 
-// A coroutine that waits for the ends of parts (join_part). part_ended() returns the coroutine that continues
-// after the end of a part.
+// The interface of an awaiter that waits for tasks, each run by a join_part. At the end of its task, a
+// join_part calls part_ended(), and resumes the coroutine that part_ended() returns.
 class join_point {
  public:
   virtual std::coroutine_handle<> part_ended() noexcept = 0;
@@ -31,8 +31,8 @@ class join_point {
   ~join_point() = default;
 };
 
-// A coroutine that runs a task for a join point. Its destruction ends the waiting, but does not destroy the
-// task. REQUIRES: the task lives as long
+// A coroutine that runs a task, and tells a join_point when the task has ended. Destroying this object ends
+// the waiting, but does not destroy the task. REQUIRES: the task outlives this object
 class join_part {
  public:
   struct promise_type {
@@ -114,8 +114,8 @@ class end_or_time final : public join_point {
     part_.start(*this);
   }
   bool await_resume() const noexcept { return has_ended_; }
-  // Lets the loop resume the awaiting coroutine, instead of returning it: the deadline may have woken it
-  // already.
+  // Lets the loop resume the awaiting coroutine, and does not return it for resumption now: the loop may be
+  // about to resume it already, because the time has come.
   std::coroutine_handle<> part_ended() noexcept override {
     has_ended_ = true;
     deadline_.stop();

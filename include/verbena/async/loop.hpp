@@ -50,12 +50,13 @@ struct loop_options {
   time_point (*now)() = clock::now;
 };
 
-// Runs the coroutines of one thread, and what they wait for: completions, connection events and timers. A
-// program has one loop for each thread that it wants to use. Objects of one loop cannot move to another.
+// Runs the coroutines of one thread. Resumes each when the completion, connection event or timer has come for
+// which it waits. A program has one loop for each thread that it wants to use. Objects of one loop cannot
+// move to another.
 //
-// run() drives the loop alone. Another event loop (asio, libuv, poll(2)) can drive it instead. Then the other
-// loop calls turn() until turn() returns false, and prepare() after that. If prepare() returns true, it waits
-// until fd() is readable. Then it begins again.
+// run() drives the loop alone. Another event loop (asio, libuv, poll(2)) can drive this loop instead. It
+// calls turn() until turn() returns false, and prepare() after that. If prepare() returns true, it waits
+// until fd() is readable. Then it calls turn() again.
 class loop {
  public:
   explicit loop(loop_options options = {}) : options_(options), epoll_(make_epoll()), alarm_(epoll_) {}
@@ -128,8 +129,8 @@ class loop {
 
   // ---- for awaitables
 
-  // Lets the loop resume the waiter's coroutine in this turn or the next. Only the loop's thread may call
-  // this function. Between turns, it makes fd() readable.
+  // Lets the loop resume the waiter's coroutine in this turn or the next. A call between two turns makes fd()
+  // readable. Only the loop's thread may call this function.
   void wake(detail::waiter& one) {
     ready_.push_back(one);
     if (std::exchange(is_prepared_, false)) alarm_.set(time_point{});

@@ -18,9 +18,9 @@ class task;
 
 namespace detail {
 
-// Resumes the coroutine that awaits the task, at the task's end. A task that ends before it is suspended for
-// the first time returns to its awaiter instead. So a loop over such tasks does not fill the stack. (GCC
-// turns the resumption into a jump only when it optimises.)
+// At the task's end, resumes the coroutine that awaits the task. A task that ends before its first suspension
+// does not resume its awaiter, but returns to it. Otherwise a loop over such tasks would fill the stack,
+// because GCC turns the resumption into a jump only when it optimises.
 struct final_awaiter {
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -104,8 +104,8 @@ class [[nodiscard]] task {
 
   // Whether the coroutine has ended.
   bool done() const { return coroutine_.done(); }
-  // For loops. handle() returns the coroutine. take() returns the result of a task that has ended, or throws
-  // its exception.
+  // For functions that run a task without co_await, such as loop::run(). handle() returns the coroutine.
+  // take() returns the result of a task that has ended, or throws its exception.
   std::coroutine_handle<> handle() const { return coroutine_; }
   T take() const { return coroutine_.promise().take(); }
 

@@ -51,9 +51,9 @@ inline descriptor checked(int fd) {
 
 class timers;
 
-// Calls a function at a point in time, unless the timer is destroyed or stopped before. start() allocates
-// memory only when the loop has more timers than ever before, or for a function with large captures. So each
-// operation may have a timer.
+// Calls a function at a point in time, unless the timer is destroyed or stopped before. A timer for each
+// operation is cheap: start() allocates memory only when the loop has more timers than ever before, or for a
+// function with large captures.
 class timer {
  public:
   timer() = default;

@@ -91,10 +91,10 @@ class cq_source final : public event_source {
   std::uint32_t room_;
 };
 
-// Registered memory in blocks whose lengths are powers of two. Blocks are used again. Those below 64 KiB stay
-// registered until the end of the pool. Larger ones are freed when more than kMaxSpare bytes of them are
-// unused: a peer cannot make the program keep memory that it needed once. Peers have no access to the pool:
-// one remote key would open all blocks of a region.
+// Registered memory in blocks whose lengths are powers of two. The pool uses returned blocks again. Blocks
+// below 64 KiB stay registered until the end of the pool. A larger block is freed on its return if more than
+// kMaxSpare bytes of such blocks would be unused: a peer cannot make the program keep memory that it needed
+// once. The pool's regions allow no remote access, because one remote key would open all blocks of a region.
 class buffer_pool final : public block_owner {
  public:
   explicit buffer_pool(const pd& domain) : domain_(domain) {}

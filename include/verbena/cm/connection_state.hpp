@@ -42,9 +42,9 @@ struct connection_options {
   std::uint32_t shared_receives = 0;
   std::uint32_t max_sharers = 10'000;           // connections that share a queue; further ones are refused
   duration deadline = std::chrono::seconds(5);  // for connecting
-  // Handshakes that a listener has under way at a time. For a further one, it refuses the oldest. The default
-  // is more than the 1024 requests that can wait for the loop, so that only peers that do not answer are
-  // refused.
+  // The maximum number of handshakes that a listener has under way. For a further one, it refuses the oldest.
+  // While the loop is busy, up to 1024 connection requests can wait for it. The default is larger, so that
+  // such a burst alone makes the listener refuse nobody.
   std::uint32_t max_handshakes = 4096;
 };
 
@@ -53,8 +53,8 @@ namespace detail {
 class connection_state;
 
 // A request for the send queue, from the call to its completion. The object does not move, because its
-// address is the number of the request. It holds the buffer until the completion, even if nobody awaits the
-// operation any more.
+// address is the wr_id of the work request. It holds the buffer until the completion, even if nobody awaits
+// the operation any more.
 class operation final : public completion_target {
  public:
   explicit operation(connection_state& owner) : owner_(owner) {}
@@ -189,7 +189,8 @@ class connection_state final : public cm_handler {
   const pd& domain() const { return adapter_->domain(); }
   std::uint32_t peer_message_size() const { return credits_.peer().message_size; }
   // Returns the address to which packets for the peer go, as bytes: the LID and, if there is one, the GID.
-  // Returns an empty string if there is no queue pair. A peer may make up other addresses, but not this one.
+  // Returns an empty string if there is no queue pair. A peer can lie about other addresses, but it gets
+  // packets only at this one.
   std::string peer_host() const {
     ibv_qp_attr attributes{};
     ibv_qp_init_attr unused{};
@@ -232,8 +233,8 @@ class connection_state final : public cm_handler {
     one.is_abandoned = true;
     if (one.is_done) recycle(one);
   }
-  // Lets the operation fail at this time. Then the connection ends, too, because the adapter may still use
-  // the buffer.
+  // Lets the operation fail at this time, unless it has ended before. Its failure also ends the connection,
+  // because the adapter may still use the operation's buffer.
   void limit(operation& one, time_point when) {
     if (one.is_done) return;
     one.deadline.start(io_.timers(), when, [this, &one] {
@@ -334,21 +335,21 @@ class connection_state final : public cm_handler {
 
  private:
   friend class cm_service;
-  // Is not inlined: a compiler that sees the deletion would warn of later uses in the callers, which hold a
-  // reference.
+  // Is not inlined: otherwise the compiler sees the deletion, and warns of later uses of the object in the
+  // callers. These uses are safe, because the callers hold a reference.
   [[gnu::noinline]] static void destroy(connection_state* last) { delete last; }
 
-  // The pauses between looks whether an ending queue pair still holds a shared receive (last_receives): the
-  // first pause and the longest. After kLastReceive the connection stops looking, because the event does not
-  // come after an error of the device.
+  // How often an ending connection checks whether its queue pair still holds a shared receive
+  // (last_receives): the first pause between two checks, and the longest. After kLastReceive the connection
+  // stops checking: after an error of the device, IBV_EVENT_QP_LAST_WQE_REACHED does not come.
   static constexpr duration kFirstLook = std::chrono::microseconds(20);
   static constexpr duration kLongestLook = std::chrono::milliseconds(2);
   static constexpr duration kLastReceive = std::chrono::seconds(1);
 
   cm_service& service() { return io_.service<cm_service>(); }
   std::uint32_t room_needed() const { return options_.sends + slot_count(); }
-  // Returns the most receives of this connection: one more than the program asks for, for an update of
-  // credits. At least 3: see credits::are_due().
+  // Returns the maximum number of receives of this connection: one more than the program asks for, because an
+  // update of credits needs one. At least 3: see credits::are_due().
   std::uint32_t slot_count() const { return std::max(options_.receives, 2U) + 1; }
   std::uint32_t share() const { return pool_ != nullptr ? share_.size() : slot_count(); }
   hello own_hello() const { return {share(), options_.message_size, slot_count()}; }
@@ -495,8 +496,8 @@ class connection_state final : public cm_handler {
     one.request.opcode = credits_.are_counted() ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
     if (credits_.are_counted()) one.request.imm_data = htobe32(credits_.spend(one.is_update));
   }
-  // Sends an update of credits (cm/credits.hpp) if the peer may be waiting for them: no other message of this
-  // end has returned them.
+  // Sends an update of credits (cm/credits.hpp) if the peer may be waiting for credits, and no other message
+  // has brought them to it.
   void return_credits() {
     if (!is_open() || room_ == 0 || !credits_.are_due(share())) return;
     operation& one = make_operation("SEND of credits");
@@ -534,8 +535,9 @@ class connection_state final : public cm_handler {
   void add_credits() try { credits_.add_freed(pool_->on_freed(share_)); } catch (const exception& thrown) {
     fail(thrown.error());
   }
-  // Takes a message that has completed a receive. Fails if the completion is not of a SEND. A WRITE with
-  // immediate data takes a receive, too, but its data and its length are not those of this buffer.
+  // Takes the message of a completed receive, and keeps it for the program. Fails the connection if the
+  // completion is not of a SEND: a WRITE with immediate data completes a receive, too, but its data is not in
+  // the receive's buffer.
   void take_in(receive_slot& slot, const ibv_wc& done) {
     if (done.opcode != IBV_WC_RECV || done.byte_len > slot.memory().size()) {
       fail(error("receive", EPROTO, {}, "the peer has sent what is no message"));

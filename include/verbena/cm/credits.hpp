@@ -71,7 +71,7 @@ class credits {
     return returned | (is_update ? kOnlyCredits : 0);
   }
   // Counts a message of the peer, and takes the credits that it returns. `immediate`: its immediate data.
-  // Returns false if the peer had no credit for the message, or has returned too many.
+  // Returns false if the peer had no credit for the message, or has returned too many credits.
   bool take_in(std::uint32_t immediate) {
     const std::uint32_t returned = immediate & kCountMask;
     if (!are_counted_) return true;
@@ -86,8 +86,9 @@ class credits {
   // Counts receives that are free again, of which the peer does not know yet.
   void add_freed(std::uint32_t receives) { freed_ += receives; }
   // Returns whether an update is due: the peer may be waiting for credits, and this end can send an update.
-  // `share`: the number of receives of this end. An update is due when half of them, rounded up, are free.
-  // With fewer, both ends could answer each update by an update for all time.
+  // `share`: the number of receives of this end. An update is due when at least half of them, rounded up, are
+  // free again without the peer's knowledge. If fewer were enough, two idle ends could answer each update by
+  // another update without end.
   bool are_due(std::uint32_t share) const {
     return are_counted_ && left_ >= 1 && freed_ >= std::max((share + 1) / 2, std::uint32_t{1});
   }

@@ -29,8 +29,8 @@
 
 namespace verbena::detail {
 
-// A host that datagrams come from or go to. Its address handle is made when the first datagram is sent to it,
-// because senders may make up their addresses.
+// A host that datagrams come from or go to. Its address handle is made when the first datagram is sent to it.
+// Received datagrams alone make no handle, because their source addresses may be forged.
 class datagram_host {
  public:
   datagram_host(const pd& domain, const ibv_ah_attr& attributes) : domain_(domain), attributes_(attributes) {}
@@ -158,9 +158,9 @@ class datagram_socket_state final : public datagram_state {
                                              options_.deadline);
   }
   ibv_context* device() const { return pair_->get()->context; }
-  // Sends a datagram as soon as the hardware address of the host is known. Drops the datagram if that takes
-  // more than about a second, or if options.sends datagrams wait for it already. REQUIRES: has_room() &&
-  // !has_ended()
+  // Sends a datagram as soon as the hardware address of the host is known. Drops the datagram if the address
+  // is still unknown after about a second, or if options.sends datagrams of this socket wait for addresses
+  // already. REQUIRES: has_room() && !has_ended()
   void send_to(const std::shared_ptr<datagram_host>& to, buffer payload, std::uint32_t qp_num,
                std::uint32_t qkey) {
     if (to->has_handle()) return send(std::move(payload), {to->handle(), qp_num, qkey});
@@ -178,8 +178,9 @@ class datagram_socket_state final : public datagram_state {
     return std::make_shared<datagram_host>(adapter_->domain(), attributes);
   }
   // Returns the host of a datagram's sender, or nullptr if the datagram's destination is none of this
-  // device's GIDs. Keeps up to kMaxSenders hosts, because their attributes come from the table of GIDs.
-  // Senders may make up addresses, so a full store is emptied. Hosts that the program still uses live on.
+  // device's GIDs. Keeps up to kMaxSenders hosts, because finding a host's attributes takes a search in the
+  // table of GIDs. A full store is emptied, because senders may forge addresses. Hosts that the program still
+  // uses live on.
   std::shared_ptr<datagram_host> sender_of(arrived_datagram& arrived) {
     const addresses_key key = addresses_in(arrived.route);
     if (const auto found = senders_.find(key); found != senders_.end()) return found->second;
@@ -195,8 +196,8 @@ class datagram_socket_state final : public datagram_state {
   static constexpr std::size_t kMaxSenders = 1024;
   using addresses_key = std::array<std::byte, 2 * sizeof(ibv_gid)>;
 
-  // Returns source and destination: of an IPv6 header, or of an IPv4 header in the last 20 bytes (RoCEv2
-  // annex, A17).
+  // Returns the source and destination addresses of a global route header. It holds an IPv6 header, or an
+  // IPv4 header in its last 20 bytes (RoCEv2 annex, A17).
   static addresses_key addresses_in(const std::array<std::byte, arrived_datagram::kRouteHeader>& route) {
     constexpr std::size_t kIpv6Addresses = 8, kIpv4Addresses = 20 + 12;
     const bool is_ipv6 = (route[0] >> 4) == std::byte{6};

@@ -140,8 +140,9 @@ class datagram_state : public cm_handler {
     mtu_ = std::size_t{128} << found.active_mtu;
   }
   const cq& queue() const { return queue_->queue(); }
-  // Begins with a queue pair, and posts the receives. The queue pair must use queue() for completions, take
-  // the requests of the options, and take two pieces of memory for each receive. REQUIRES: open() was called
+  // Begins to use a queue pair, and posts the receives. The queue pair must use queue() for all completions,
+  // and have room for options.sends and options.receives requests. Each receive consists of two pieces of
+  // memory. REQUIRES: open() was called
   void begin(ibv_qp* pair) {
     pair_ = pair;
     for (std::uint32_t i = 0; i < options_.sends; ++i) free_.push_back(&slots_.emplace_back(*this));
@@ -172,8 +173,8 @@ class datagram_state : public cm_handler {
     if (posted) return void(++posted_);
     fail(posted.error());
   }
-  // Keeps a datagram for the program, and posts the receive again with another buffer. Drops the datagram if
-  // the program has not taken options.receives datagrams yet.
+  // Keeps an arrived datagram for the program, and posts the receive again with another buffer. Drops the
+  // datagram if options.receives datagrams already wait for the program.
   void take_in(datagram_slot& slot, const ibv_wc& done) try {
     constexpr std::size_t kHeader = arrived_datagram::kRouteHeader;
     if (received_.size() < options_.receives && done.byte_len >= kHeader) {
@@ -202,8 +203,9 @@ inline void datagram_slot::on_completion(const ibv_wc& done) {
   owner_.on_completion(*this, done);
 }
 
-// Waits until there is room in the send queue, and sends a datagram by `post`. Throws exception, with
-// EMSGSIZE if the datagram is too long, or if this end has ended.
+// Waits until there is room in the send queue, and sends a datagram by `post`. Throws exception: with
+// EMSGSIZE if the datagram is too long, with ENOTCONN if this end was closed, or with the failure of this
+// end.
 template <class State, class Post>
 task<> send_datagram(std::shared_ptr<State> state, buffer payload, Post post) {
   if (payload.size() > state->max_message_size())

@@ -94,9 +94,9 @@ class datagram_socket {
   }
 
   // Copies the bytes, and sends them as one datagram. Fails with EMSGSIZE if they are longer than
-  // max_message_size(). The task ends when the adapter has the datagram. If the hardware address of a
-  // sender's host is unknown, the task ends at once, and the datagram waits. It is lost if the host cannot be
-  // reached.
+  // max_message_size(). The task ends when the adapter has the datagram. If `to` is the sender of a datagram,
+  // its hardware address may still be unknown. Then the task ends at once, and the datagram waits. It is lost
+  // if the host cannot be reached, or if datagram_options::sends datagrams wait already.
   task<> send(const datagram_address& to, std::span<const std::byte> bytes) {
     buffer copy = state_->take_buffer(bytes.size());
     if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());

@@ -45,8 +45,8 @@ class cm_handler : public list_node {
  public:
   virtual ~cm_handler() = default;
   virtual void on_event(const cm_event& event) = 0;
-  // Ends the requests of the handler, and frees the buffers that they hold. At its end, the service calls
-  // this function of all handlers before it destroys the first.
+  // Ends the requests of the handler, and frees the buffers that they hold. When the service ends, it calls
+  // this function of all handlers before it destroys the first handler.
   virtual void let_go() {}
 };
 
@@ -85,8 +85,8 @@ class cm_service final : public event_source {
     return *found;
   }
 
-  // Looks for events in one of kTurns turns, because a look is a system call. Also looks in the turn after
-  // arm().
+  // Looks for events in every kTurns-th turn only, because each look is a system call. Also looks in the turn
+  // after arm(), and if the last look may have left events.
   bool poll() override {
     return (std::exchange(is_awake_, false) || ++turns_ % kTurns == 0) && take_events();
   }

@@ -77,8 +77,9 @@ class buffer {
     if (owner_ != nullptr) owner_->give_back(memory_);
   }
 
-  // Whether there is memory: the buffer of a message is false after the last one. Keep the buffer in a
-  // variable to ask: GCC 12 miscompiles `while (co_await c.receive())`, so a temporary has no answer.
+  // Whether the buffer has memory. The buffer that receive() returns after the last message has none. Keep
+  // the buffer in a variable to ask it. A temporary lacks this operator, because GCC 12 miscompiles a loop
+  // over `co_await c.receive()` itself.
   explicit operator bool() const& { return owner_ != nullptr; }
   explicit operator bool() const&& = delete;  // write: while (const buffer m = co_await c.receive())
   std::span<std::byte> bytes() const { return memory_.bytes().first(size_); }

@@ -12,9 +12,9 @@
 
 namespace verbena::detail {
 
-// Returns verbena_search_route() of Verbena's libibverbs, or nullptr if the program has another libibverbs. A
-// weak symbol would not do: it would have the symbol version of Verbena's library, and the program would not
-// start with another one.
+// The type of the function verbena_search_route() in Verbena's libibverbs. find_route_search() returns this
+// function, or nullptr if the program has another libibverbs. A weak symbol would not do: the program would
+// need the symbol version of Verbena's library, and would not start with another libibverbs.
 using route_search_call = bool(ibv_context*, const ibv_ah_attr*);
 inline route_search_call* find_route_search() {
   static route_search_call* const found =
@@ -23,9 +23,9 @@ inline route_search_call* find_route_search() {
 }
 
 // Returns whether ibv_modify_qp(3) and ibv_create_ah(3) would return at once with this address vector.
-// Returns false while the hardware address of the next hop is unknown, and makes the kernel look for it.
-// Meanwhile these calls would wait for up to a second, and so would all coroutines of the loop. Returns true
-// if libibverbs has no such search.
+// Returns false while the hardware address of the next hop is unknown, and makes the kernel look for it. In
+// this state, these calls would block the loop's thread for up to a second. Returns true if libibverbs has no
+// such search.
 inline bool search_route(ibv_context* device, const ibv_ah_attr& address) {
   route_search_call* const search = find_route_search();
   return search == nullptr || search(device, &address);
@@ -34,9 +34,9 @@ inline bool search_route(ibv_context* device, const ibv_ah_attr& address) {
 // Looks for the hardware address of a next hop while the loop goes on. Peers may make up their addresses.
 class route_search {
  public:
-  // Looks until the address is known, and then calls `on_end` with true; if it is known already, before
-  // start() returns. Calls `on_end` with false after about a second. Destroying this object ends the search;
-  // `on_end` may do so.
+  // Calls `on_end` with true as soon as the address is known, which may be before start() returns. Calls
+  // `on_end` with false if the address is still unknown after about a second. Destroying this object ends the
+  // search; `on_end` may do so.
   void start(loop& io, ibv_context* device, const ibv_ah_attr& address, std::function<void(bool)> on_end) {
     on_end_ = std::move(on_end);
     look(io, device, address, kFirstPause);

@@ -257,8 +257,9 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
         return false;
     }
   }
-  // Handles an answer of the server. Gives the outcome to the program, unless the call is over for it.
-  // Returns false, as the next functions do, if the answer belongs to no call: the record is malformed.
+  // Handles an answer of the server: `fill` writes it into the call, and the program gets the outcome. Drops
+  // the answer if the call's deadline has passed. Returns false if no call waits for this answer: the record
+  // is malformed. refused() and fetch() return false in the same case.
   template <class Fill>
   bool answered(const record& one, Fill fill) {
     call* const its = find(one.call);
@@ -266,8 +267,8 @@ class client_core : public std::enable_shared_from_this<client_core<Network>> {
     settle(*its, fill);
     return true;
   }
-  // Handles a call that the server has refused or that has failed there. A server that stops refuses all
-  // calls. Then an idempotent call is repeated, because a new server may take it.
+  // Handles a call that the server has refused, or that has failed at the server. A server that stops refuses
+  // all calls. In this case an idempotent call is repeated, because a new server may take it.
   bool refused(const record& one) {
     call* const its = find(one.call);
     if (its == nullptr || its->is_fetching) return false;

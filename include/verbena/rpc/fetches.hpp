@@ -8,9 +8,10 @@
 
 #include <verbena/cm.hpp>
 
-// Limits the memory of large arguments and replies that an end READs. The READs of a connection wait in a
-// queue (class fetch_line), where each has a place. A READ waits for its turn there. Then it has memory until
-// its place is destroyed. Connections of one host wait in order for the memory that all connections share.
+// Limits the memory of large arguments and replies that an end fetches by RDMA READ. Each READ has a place in
+// the queue of its connection (class fetch_line), and waits there for its turn. From its turn until its place
+// is destroyed, it has memory. Connections of one host wait in order for the memory that all connections
+// share.
 namespace verbena::rpc::detail {
 
 // The number of bytes that are in use, and its limit. A single use may be larger than the limit if no other
@@ -157,8 +158,8 @@ class fetch_line : public verbena::detail::list_node {
   // their buffers.
   static constexpr std::size_t kMaxReads = 16;
 
-  // Gives READs their turn while there is memory for them. Returns false if the first waits for the shared
-  // memory.
+  // Gives the waiting READs their turn, in order, while there is memory for them. Returns false if the first
+  // waiting READ waits for the shared memory.
   bool advance() {
     while (!waiting_.empty() && reads_ < kMaxReads && budget_.has_room(waiting_.front().bytes_)) {
       place& first = waiting_.front();

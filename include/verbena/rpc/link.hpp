@@ -90,9 +90,10 @@ class link : public std::enable_shared_from_this<link<Connection>> {
     return wait_in(congested_, [this] { return !is_congested(); });
   }
 
-  // Calls `on_record` for each record, until the connection ends. Returns the reason, or nothing if the peer
-  // has disconnected. If `on_record` returns false, the record is malformed, and the connection ends. The
-  // link of a server takes no records while it is congested: a peer that does not read is not served.
+  // Calls `on_record` for each record, until the connection ends. Returns the reason why it has failed, or
+  // nothing if the peer has disconnected. If `on_record` returns false, the record is malformed, and the
+  // connection ends. The link of a server takes no records while it is congested: a peer that does not read
+  // is not served.
   template <class OnRecord>
   task<std::optional<error>> receive(OnRecord on_record) {
     const auto self = this->shared_from_this();
@@ -166,8 +167,8 @@ class link : public std::enable_shared_from_this<link<Connection>> {
     filled_ = 0;
   }
 
-  // Starts the timer by which all messages made so far must have arrived. One timer for all messages costs
-  // nothing for each message.
+  // Starts a timer. If not all messages made so far have arrived when it ends, the connection ends. One timer
+  // serves all messages, so that a single message costs nothing.
   void watch() {
     due_ = made_;
     stalled_.start(io_.timers(), io_.now() + patience_, [this] {

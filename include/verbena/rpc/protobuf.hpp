@@ -171,8 +171,8 @@ inline void add(loop& io, service& to, google::protobuf::Service& from) {
   }
 }
 
-// Calls a method, and parses the reply. Throws exception as pending_call does, and with EBADMSG for a reply
-// of another type.
+// Calls a method, and parses the reply. Throws exception: with EBADMSG for a reply of another type, or with
+// the errors of pending_call.
 template <class Response>
 task<Response> call(client& by, std::string_view method, const google::protobuf::MessageLite& request,
                     call_options how = {}) {

@@ -32,8 +32,8 @@ inline std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Returns the number of a method: the FNV-1a hash of its name, in 64 bits. A service refuses two names of one
-// number.
+// Returns the number of a method: the FNV-1a hash of its name, in 64 bits. A service refuses a second method
+// whose name has the same number.
 constexpr std::uint64_t number_of(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char each : name) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001b3;

@@ -30,8 +30,8 @@ class reply_line : public verbena::detail::list_node {
 
   // Returns whether the client may have a further reply now.
   bool has_room() const { return budget_.has_room(1) && of_server_.has_room(*share_, 1); }
-  // Waits until has_room(). Each waiting call checks this again when it continues, because the reply of
-  // another call may have come before.
+  // Waits until has_room(). Each waiting call checks has_room() again when it continues, because another call
+  // may have used the room meanwhile.
   task<> room() {
     while (!has_room()) {
       // Where its own budget is full, only its own replies make room.

@@ -44,7 +44,7 @@ struct server_options {
   std::size_t max_all_replies = std::size_t{1} << 30;
   // How long a client may keep the server waiting. It loses its connection if the READ of a call's arguments
   // takes longer, or if it does not fetch a large reply within this time. If it does not receive a message,
-  // it loses its connection after this time to twice this time.
+  // it loses its connection after one to two times this time.
   duration patience = std::chrono::seconds(30);
   // All clients of a loop share receives, so that idle ones cost little.
   connection_options connection = {.shared_receives = 2048};
@@ -52,8 +52,8 @@ struct server_options {
 
 namespace detail {
 
-// The calls of one client. Its link takes all records that the client sends: the window (kind::window) limits
-// the number of calls.
+// The calls of one client. The window (kind::window) tells the client how many calls it may have at a time. A
+// call beyond the window ends the connection.
 template <class Connection>
 class session : public std::enable_shared_from_this<session<Connection>> {
  public:
@@ -91,8 +91,8 @@ class session : public std::enable_shared_from_this<session<Connection>> {
   void end() { link_->end(); }
 
  private:
-  // A call, from its arrival until its reply has been given to the link. A large reply ends the call when the
-  // client has fetched it.
+  // A call, from its arrival until its reply has been given to the link. If the reply is large, the call
+  // lasts until the client has fetched the reply.
   struct call final : running_call {
     explicit call(session& owner) : its(owner) {}
     std::shared_ptr<void> hold() override { return its.hold(*this); }
@@ -151,9 +151,9 @@ class session : public std::enable_shared_from_this<session<Connection>> {
     if (added.is_over()) calls_.erase(one.call);
     return true;
   }
-  // Ends the call where it is suspended. Answers when the READ of its arguments has ended and nobody holds
-  // the call (running_call::hold()). Until then it is one of max_calls, and the client keeps the memory of
-  // its arguments.
+  // Ends the call where it is suspended. The server answers when the READ of its arguments has ended and
+  // nobody holds the call (running_call::hold()). Until then it counts among max_calls, and the client keeps
+  // the memory of its arguments. Always returns true: a call that has ended already needs no cancelling.
   bool cancel(std::uint64_t number) {
     const auto found = calls_.find(number);
     if (found == calls_.end() || found->second->has_ended || found->second->is_cancelled) return true;

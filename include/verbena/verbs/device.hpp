@@ -137,8 +137,7 @@ class context : public object<ibv_context> {
   result<std::vector<ibv_gid_entry>> gids(std::uint8_t port = 1) const { return detail::gids(get(), port); }
   // Chooses the address that connections of the port should use. Prefers RoCEv2 to other types. Then prefers
   // an IPv4 address to a global IPv6 address, and that to a link-local one. With `peer`, addresses of the
-  // same kind of IP address as `peer` come before all others. Fails with EADDRNOTAVAIL if the port has no
-  // address.
+  // same IP version as `peer` come before all others. Fails with EADDRNOTAVAIL if the port has no address.
   result<ibv_gid_entry> choose_gid(std::uint8_t port = 1, const ibv_gid* peer = nullptr) const {
     return detail::choose_gid(get(), port, peer);
   }
@@ -154,8 +153,8 @@ class context : public object<ibv_context> {
   // Makes an XRC domain. With the descriptor `file`, opens the domain that processes share by this file.
   result<xrc_domain> make_xrc_domain(int file = -1) const;
 
-  // async_fd() is readable when an event is pending. next_event() waits for an event. If async_fd() is
-  // non-blocking and no event is pending, it fails with EAGAIN.
+  // async_fd() is readable when an event is pending. next_event() waits for an event, or fails with EAGAIN if
+  // async_fd() is non-blocking and no event is pending.
   int async_fd() const { return get()->async_fd; }
   result<async_event> next_event() const {
     ibv_async_event event{};

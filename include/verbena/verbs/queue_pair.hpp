@@ -39,8 +39,8 @@ struct srq_options {
 class xrc_domain : public object<ibv_xrcd> {
  public:
   using object::object;
-  // Makes the queue pair at the end of an XRC connection that receives. It takes messages for all shared
-  // receive queues of the domain. Its peer is a queue pair with transport::xrc_send.
+  // Makes the queue pair for the receiving end of an XRC connection. It takes messages for all shared receive
+  // queues of the domain. Its peer is a queue pair with transport::xrc_send.
   result<qp> make_receiver(std::uint8_t port = 1) const;
 };
 
@@ -119,8 +119,8 @@ inline constexpr transport rc = transport::rc;
 inline constexpr transport uc = transport::uc;
 inline constexpr transport ud = transport::ud;
 
-// Refers to a completion queue of either class, in the options below. The program writes the queue itself, as
-// in {.send_cq = queue}.
+// Refers to a completion queue, which is a cq or an extended_cq. Used in qp_options, where the program writes
+// the queue itself, as in {.send_cq = queue}.
 class cq_reference {
  public:
   cq_reference() = default;
@@ -192,8 +192,8 @@ class qp : public object<ibv_qp> {
 
   // ---- connecting
 
-  // Returns this end's address, for the peer. `peer`: an address of the peer, if it is known. Then an address
-  // of the same kind of IP address is preferred.
+  // Returns this end's address, for the peer. `peer`: an address of the peer, if it is known. With `peer`, an
+  // address of the same IP version is preferred.
   result<endpoint> local_endpoint(const ibv_gid* peer = nullptr) const {
     ibv_port_attr port{};
     if (const int code = ibv_query_port(get()->context, port_, &port); code != 0)

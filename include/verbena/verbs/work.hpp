@@ -251,8 +251,8 @@ auto fetch_add(const Memory& before, const remote_slice& target, std::uint64_t a
   return send_request(IBV_WR_ATOMIC_FETCH_AND_ADD, operation::atomic{target, addend, 0},
                       detail::pieces(before));
 }
-// Stores `desired` in eight bytes of the peer's memory if their value is `expected`. The address and `before`
-// are as for fetch_add().
+// Stores `desired` in eight bytes of the peer's memory if their value is `expected`, by one atomic operation.
+// Their address must be a multiple of eight. Puts the old value into `before`, in host byte order.
 template <detail::local_memory Memory>
 auto compare_swap(const Memory& before, const remote_slice& target, std::uint64_t expected,
                   std::uint64_t desired) {

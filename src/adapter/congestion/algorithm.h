@@ -15,8 +15,9 @@ struct alignas(8) Incast {
   static constexpr uint8_t kDips = 8;  // dip numbers are taken modulo this
 
   uint32_t senders = 1;  // number of senders, as if all sent equal parts
-  // Number of the latest dip. It changes whenever all senders should reduce their traffic at the same time to
-  // measure the min RTT. One sender alone cannot measure the min RTT, because the others keep the queue full.
+  // Number of the latest dip: a short time in which all senders reduce their traffic together to measure the
+  // min RTT. It changes whenever a dip should begin. One sender alone cannot measure the min RTT, because the
+  // others keep the queue full.
   uint8_t dip = 0;
 
   friend bool operator==(const Incast&, const Incast&) = default;
@@ -28,9 +29,9 @@ enum class Kind : uint8_t {
   kBbr,    // BBR: a model of the path that tolerates loss and delay
 };
 
-// Sizes that an algorithm needs, in bytes as charged in flight (with Traits::charge_per_packet). `packet` is
-// the size of one packet of the path MTU. `run` is that of a packet train worth sending at once. `burst` is
-// that of the largest burst at any MTU.
+// Sizes that an algorithm needs, in bytes, with the charge for each packet (Traits::charge_per_packet).
+// `packet` is the size of one packet of the path MTU. `run` is that of a packet train worth sending at once.
+// `burst` is that of the largest burst at any MTU.
 struct Sizes {
   uint32_t packet;
   uint32_t run;

@@ -161,10 +161,10 @@ class MinRtt {
   bool has_mean_ = false;
 };
 
-// Measures ACK aggregation, like Linux's BBR: by how many bytes a burst of acknowledgements has exceeded what
-// the path's rate explains, at most, in the last rounds. Over Wi-Fi, or from a process that waits for a
-// processor, nothing arrives for some time and then everything at once. The sender must have this many bytes
-// in flight beyond what the path holds; otherwise the path runs empty during the pauses.
+// Measures ACK aggregation, like Linux's BBR: the maximum, over the last rounds, of the bytes by which a
+// burst of acknowledgements exceeded what the path's rate explains. Over Wi-Fi, or from a process that waits
+// for a processor, nothing arrives for some time and then everything at once. The sender must have this many
+// bytes in flight beyond what the path holds; otherwise the path runs empty during the pauses.
 class AckAggregation {
  public:
   // The largest excess of the last WindowedMax::kRounds rounds, in bytes.
@@ -287,8 +287,8 @@ class Bbr final : public Algorithm {
   uint64_t usual_aggregation() const;
   uint64_t max_in_flight() const;
   bool knows_of_others() const { return incast_.senders > 1; }
-  // The least window, in bytes. With more than kMany senders it is smaller: four packets of each would
-  // overfill the shared queue.
+  // The least window, in bytes. With more than kMany senders it is smaller: four packets of each sender would
+  // overfill the receiver's queue.
   uint64_t least() const { return (incast_.senders > kMany ? 2 : 4) * uint64_t{sizes_.packet}; }
 
   static constexpr uint32_t kMany = 8;
@@ -322,7 +322,7 @@ class Bbr final : public Algorithm {
   // Window for paths with an RTT below 100 us and hardly any loss.
   FixedWindow near_;
   // The window in bytes until bandwidth and RTT are known, and the least window in startup. Doubles each
-  // round trip, up to the window of near_.
+  // round trip, until it is as large as the window of near_ (a FixedWindow).
   uint64_t first_;
   InflightCap inflight_cap_;
   Incast incast_;  // the receiver's latest report

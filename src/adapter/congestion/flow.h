@@ -37,8 +37,8 @@ class Pacer {
   bool allows_after(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || due_after(bytes, now) <= now;
   }
-  // Like allows_after(), for a train of `bytes` bytes. A train that is longer than the burst is always
-  // allowed: a slow path must not wait until it could send the whole train at once.
+  // Whether another packet might leave now after a packet train of `bytes` bytes. Always true for a train
+  // that is longer than the burst: a slow path must not wait until it could send the whole train at once.
   bool allows_after_run(uint32_t bytes, TimePoint now) const {
     return rate_ == 0 || time_of(bytes) > burst_ || due_after(bytes, now) <= now;
   }
@@ -151,8 +151,8 @@ class PacketTrains {
 };
 
 // The packets in flight of one requester, or of one UC or UD flow, as seen by congestion control. Remembers
-// when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Bytes are
-// as charged in flight (with Traits::charge_per_packet).
+// when packets left, turns their acknowledgements into samples, and passes these to an Algorithm. Numbers of
+// bytes include the charge for each packet (Traits::charge_per_packet).
 //
 // Threads: the caller holds the shard's lock.
 class Flow {

@@ -18,8 +18,8 @@ class Attendance {
   void enters(TimePoint now) {
     if (now > expected_by_) since_ = now;
   }
-  // The application leaves the verb. Processing the `received` packets will keep it busy. `yields`: it first
-  // offers its processor to other threads, which may keep that for long.
+  // The application leaves the verb. Processing the `received` packets will keep it busy. `yields`: the
+  // thread offers its processor to other threads before it goes on, and they may keep it for long.
   void leaves(TimePoint now, uint32_t received, bool yields) {
     left_at_ = now;
     expected_by_ = now + (yields ? kLongestYield : kLongestAbsence) + received * kWorkPerPacket;
@@ -39,7 +39,8 @@ class Attendance {
   void ends() { left_at_ = expected_by_ = kNotAtAll; }
 
   // Returns the time until which it is worth waiting for the application's next verb, most likely a reply to
-  // what it received. TimePoint::min(): it is not in sight. A yield before does not extend this time.
+  // what it received. TimePoint::min(): no verb is expected soon. That the application yielded its processor
+  // does not extend this time.
   TimePoint near_until() const { return left_at_ == kNotAtAll ? kNotAtAll : left_at_ + kLongestAbsence; }
 
   bool is_over(TimePoint now) const { return now > expected_by_; }

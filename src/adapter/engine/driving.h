@@ -10,20 +10,21 @@ namespace verbena::engine {
 
 // The maximum number of packets received from one source in one round.
 inline constexpr uint32_t kReceiveBudget = 256;
-// The maximum number of packets received before a queue pair or a connection ends: more than a long message
-// has. The limit keeps a peer that goes on sending from delaying the end.
+// The maximum number of packets that Shard::settle() receives before a queue pair or a connection ends. A
+// long message has fewer packets. The limit keeps a peer that goes on sending from delaying the end.
 inline constexpr uint32_t kSettleBudget = 16 * kReceiveBudget;
 // The maximum number of rounds of the engine thread before other threads get the lock.
 inline constexpr int kEngineRounds = 16;
 
-// An application that has been active (Attendance) for this long polls: then packets need not wake the engine
-// thread. The time is doubled after each wrong guess: the application went to wait on its memory, and packets
-// waited until the engine thread looked. It is halved after kSteadyLooks right ones in a row.
+// An application that has been active (Attendance) for this long is taken to poll: packets then need not wake
+// the engine thread. A guess was wrong if the application went to wait on its memory, so that packets waited
+// until the engine thread looked. Each wrong guess doubles the time. It is halved after kSteadyLooks checks
+// in a row that found the application active.
 inline constexpr Duration kTakeOverAfter = std::chrono::microseconds(100);
 inline constexpr Duration kMaxTakeOverAfter = std::chrono::microseconds(12'800);
 inline constexpr uint32_t kSteadyLooks = 16;
-// Longer than a polling application is away between two verbs, even if an engine thread (its own or its
-// peer's) has used its processor meanwhile.
+// An upper bound for the time that a polling application is away between two verbs, even if an engine thread
+// (its own or its peer's) has used its processor meanwhile.
 inline constexpr Duration kLongestAbsence = std::chrono::microseconds(50);
 inline constexpr Duration kWorkPerPacket = std::chrono::microseconds(1);
 inline constexpr Duration kLongestYield = std::chrono::milliseconds(1);
@@ -35,14 +36,16 @@ inline constexpr Duration kLongestYield = std::chrono::milliseconds(1);
 // its threads spins and another wakes up every millisecond or two. From 3.5 ms on it did not.)
 inline constexpr Duration kFirstLook = std::chrono::microseconds(50);
 inline constexpr Duration kLongestLookInterval = std::chrono::milliseconds(4);
-// The limit of three other intervals that begin with kFirstLook: while the lock is taken; while no thread
-// listens for wake-ups (the bell); and between polls of a source without a descriptor.
+// The maximum of three other intervals of the engine thread that begin with kFirstLook and double: between
+// tries while the shard's lock is taken; between checks while no thread listens for wake-ups (the bell); and
+// between polls of a source without a descriptor.
 inline constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 // How late timers may be while the engine thread sleeps. Without this slack the application would have to
 // wake it for each request.
 inline constexpr Duration kTimerSlack = std::chrono::milliseconds(8);
 // While an application posts small messages at intervals no longer than this, they may be held for this long
-// to be sent together. When it stops, they are sent with its next verb, or when the engine thread looks.
+// to be sent together. When it stops posting, they are sent with its next verb, or when the engine thread
+// looks.
 inline constexpr Duration kGathersFor = std::chrono::microseconds(3);
 // How soon the engine thread tries again when the port is full. A descriptor may report room earlier, or not
 // at all: a UDP socket counts as writable only while half of its buffer is free. Packets to a host that

@@ -21,11 +21,11 @@ namespace verbena::engine {
 // moment first (HaltPolling).
 //
 // The bell is the shard's wake-up, which other processes of this host ring. A thread of the application that
-// waits for an event can sleep at the bell itself. Then the engine thread does not hear the bell, so one ring
-// does not wake two threads. When that thread has its event and leaves, no thread hears the bell for a
-// moment. It will soon be back, at the bell or in a verb. If it is not, the engine thread takes the bell
-// over, at the latest when it next looks. To hand the bell over for each message would cost more than the
-// message. No thread hears the bell either while that thread busy-polls before it sleeps.
+// waits for an event can sleep at the bell itself. Meanwhile the engine thread does not hear the bell, so one
+// ring does not wake two threads. No thread hears the bell while the application's thread busy-polls before
+// it sleeps, nor just after it has left the bell with its event. The application's thread is expected back
+// soon, at the bell or in a verb. If it does not come, the engine thread takes the bell over, at the latest
+// when it next looks. To hand the bell over for each message would cost more than the message.
 class DrivingPolicy {
  public:
   // The work that is left in the shard, apart from the timers of QPs.
@@ -37,8 +37,8 @@ class DrivingPolicy {
     TimePoint exact = kNever;
   };
 
-  // Tells whether the shard has an engine thread. Without one the decisions are as if it drove, and wake no
-  // thread.
+  // Tells whether the shard has an engine thread. Without one, the policy decides as if an engine thread
+  // drove, but wakes no thread.
   void set_engine(bool present) { engine_present_ = present; }
   // Allows or forbids busy polling (HaltPolling): by the engine thread after it has served a packet, and by a
   // thread before it sleeps at the bell. Forbidden at first.
@@ -70,8 +70,9 @@ class DrivingPolicy {
 
   // ---- a thread of the application that sleeps at the bell until an event
 
-  // comes_to_bell(): a thread has come to the bell. served_at_bell(): it has its event. `by_memory`: it found
-  // the event itself. If not, the engine thread has found it, as it does for ports.
+  // comes_to_bell(): a thread has come to the bell. served_at_bell(): this thread has its event. `by_memory`:
+  // it has found the event itself, in shared memory. If false, the engine thread has found it, for example by
+  // a port.
   void comes_to_bell() { rests_at_bell_ = false; }
   void served_at_bell(TimePoint now, bool by_memory) {
     if (!rests_at_bell_) return;
@@ -82,7 +83,7 @@ class DrivingPolicy {
     }
   }
   // The thread has come to the bell, or has busy-polled, and has found nothing. Returns true if it should
-  // busy-poll (on) before it sleeps. No thread hears the bell meanwhile.
+  // busy-poll, or go on busy-polling, before it sleeps. No thread hears the bell meanwhile.
   bool asks_at_bell(TimePoint now);
   // The thread has busy-polled and noticed this demand for processors.
   void asked_on_at_bell(TimePoint now, const Demand& demand) { bell_polling_.asked_on(now, demand); }
@@ -132,8 +133,8 @@ class DrivingPolicy {
 
   // ---- the engine thread
 
-  // The engine thread finds the shard's lock taken. Returns the time when it tries again. The only function
-  // that is called without the lock: it uses only the engine thread's own state.
+  // The engine thread finds the shard's lock taken. Returns the time when it tries again. Called without the
+  // lock, as asks() may be: both use only state that the engine thread alone changes.
   TimePoint finds_shard_busy(TimePoint now);
 
   // The engine thread has the lock. Returns the time by which it must look again if the application drives.
@@ -145,11 +146,12 @@ class DrivingPolicy {
   // A thread of the application has found the lock taken meanwhile.
   void application_waited(TimePoint now) { attendance_.waits(now); }
 
-  // Returns whether acknowledgements of received packets may wait for the application, which has left its
-  // last verb only just before. With its reply they cost nothing. A peer that polls its own memory, and whose
-  // last request is not complete, goes on polling meanwhile, so it finds the reply itself. If the
-  // acknowledgement came at once, the peer would stop polling, and its engine thread would have to be woken.
-  // Then both sides would continue like that, at several times the latency.
+  // Returns whether acknowledgements of received packets may wait for the application's next verb, because it
+  // has only just left its last verb. With the application's reply they cost nothing. The peer may poll its
+  // own memory for the reply. As long as its last request is incomplete, it also polls its completion queue,
+  // and so receives the reply itself. If the acknowledgement came at once, this polling would stop, and the
+  // peer's engine thread would have to be woken for the reply. Then both sides would continue like that, at
+  // several times the latency.
   bool awaits_reply(TimePoint now) const { return now < attendance_.near_until(); }
 
   // The engine thread has busy-polled and noticed this demand for processors.

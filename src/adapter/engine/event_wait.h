@@ -11,9 +11,9 @@ namespace verbena::engine {
 
 // Takes one event of a completion event channel for a thread that waits. All CQs of the channel belong to one
 // shard. If there is no event, the thread sleeps at the shard's bell (Input::bell()). Thus a ring wakes this
-// thread directly, and not first the engine thread. Before it sleeps it busy-polls for a moment
-// (HaltPolling). It receives what comes by shared memory; the engine thread does all else (ports, messages of
-// the agent).
+// thread directly, and not first the engine thread. Before the thread sleeps it busy-polls for a moment
+// (HaltPolling). It receives only what comes by shared memory; the engine thread does all else (ports,
+// messages of the agent).
 //
 // Only one thread uses an object, from constructor to destructor. It may be cancelled only in the constructor
 // and while it sleeps.
@@ -26,13 +26,14 @@ class EventWait {
   EventWait(const EventWait&) = delete;
   EventWait& operator=(const EventWait&) = delete;
 
-  // Returns whether the thread is at the bell, or has its event from there. False: an event is available
-  // already, another thread is at the bell, or another waits at a bell for the channel's next event. Then the
-  // caller uses the channel's descriptor.
+  // Returns whether the thread waits at the bell, or has got its event there. Returns false if an event was
+  // available already, if another thread is at the bell, or if another thread waits for the channel's next
+  // event. Then the caller uses the channel's descriptor.
   bool is_there() const { return at_bell_ != Shard::AtBell::kNot; }
 
-  // As EventChannel::take(), but blocks even if the descriptor is non-blocking. Errors: EBADF if the channel
-  // is destroyed; those of Bell::await(). REQUIRES: is_there()
+  // Waits for the event, and calls visit(source) with the channel's lock held, like EventChannel::take().
+  // Blocks even if the descriptor is non-blocking. Errors: EBADF if the channel is destroyed; those of
+  // Bell::await(). REQUIRES: is_there()
   template <class Visit>
   Result<void> take(Visit visit) {
     Result<void> slept;

@@ -9,9 +9,9 @@
 namespace verbena::engine {
 
 // Decides whether a thread that has served a packet busy-polls for the next one for a while (asks), instead
-// of sleeping until it arrives: to wake a thread takes longer than the packet itself. The time adapts, as
-// KVM's halt_poll_ns does: it grows while packets follow each other closely, and ends when one does not.
-// Polling without a result takes only a small part of the time. Pure. One thread at a time.
+// of sleeping until it arrives: to wake a thread takes longer than the packet itself. The time for polling
+// adapts like KVM's halt_poll_ns: it grows while packets follow each other closely, and drops to zero when
+// one comes late. Polling without a result takes only a small part of the time. Pure. One thread at a time.
 class HaltPolling {
  public:
   // The longest time to poll for one packet.
@@ -23,21 +23,21 @@ class HaltPolling {
   // Polling without a result may take 1/kVainPart of all time. Up to kMaxCredit may be saved up.
   static constexpr int64_t kVainPart = 16;
   static constexpr Duration kMaxCredit = std::chrono::milliseconds(1);
-  // How long polling is barred after others wanted the processor. The bar doubles each time, up to kMaxBar,
-  // until there has been no demand for kPeaceInBars bars. A bar is at least kBarByLost times as long as
-  // others had the processor.
+  // How long polling is barred after other threads wanted the processor. The bar doubles each time, up to
+  // kMaxBar. After kPeaceInBars bars without such demand, it starts from the first bar again. A bar is at
+  // least kBarByLost times as long as others had the processor.
   static constexpr Duration kFirstBar = std::chrono::milliseconds(1);
   static constexpr Duration kMaxBar = std::chrono::milliseconds(256);
   static constexpr int kPeaceInBars = 8;
   static constexpr int kBarByLost = 8;
   static constexpr Duration kMaxBarByLost = std::chrono::seconds(1);  // the thread may just have been stopped
-  // kWhile: demand that lasts this long bars polling. kLatestAgain: after a gap this long the count starts
-  // again.
+  // kWhile: polling is barred when all checks for this long have shown demand for processors. kLatestAgain:
+  // after a longer gap between two checks, this time starts again.
   static constexpr Duration kWhile = std::chrono::microseconds(300);
   static constexpr Duration kLatestAgain = std::chrono::microseconds(900);
 
-  // `first_bar` is 0 for a thread that would sleep only for its own sake. Then demand ends polling for one
-  // packet only, and lost time still bars it.
+  // `first_bar` is 0 for a thread that busy-polls only to get its own event sooner. Demand then ends polling
+  // for one packet only, and bars none later. Lost time still bars polling.
   explicit HaltPolling(Duration first_bar = kFirstBar) : first_bar_(first_bar) {}
 
   // Packets were found. Called before rests().
@@ -82,8 +82,8 @@ class HaltPolling {
   // No other thread wants the processors, as a check while polling has shown.
   void has_room() { wanted_since_ = kNotYet; }
   // Other threads want the processors. `lost`: how long they had this thread's processor. If it is 0, polling
-  // ends only for this packet, unless all checks for a while have shown demand: a thread that this very
-  // packet has woken is gone by then, or has a processor.
+  // ends only for this packet, unless all checks for kWhile have shown demand. A single check may count a
+  // thread that this very packet has woken, and that soon sleeps again or finds a free processor.
   void gives_way(TimePoint now, Duration lost) {
     if (asking_) credit_ -= std::min(now - rests_since_, window_);
     asking_ = false;

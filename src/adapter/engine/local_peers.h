@@ -80,14 +80,15 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // ---- any thread, not inside Shard::exclusively()
 
-  // Called with the agent's message: a socket to a slot, that we or the other process has asked for, or an
-  // error. ESTALE: the slot's process has returned the slot; channels to it are given up.
+  // Called with a message of the agent about another slot. It brings a socket to the slot's process, for
+  // which this process or the other has asked, or an error. ESTALE: the process has returned the slot;
+  // channels to it are given up.
   void connect(control::SlotChannel news);
   // Sets the addresses of this host's links. `unreachable` are GIDs of its links that get no packets but that
   // QPs may name as their source.
   void set_addresses(std::vector<roce::Address> addresses, std::vector<roce::Address> unreachable = {});
-  // Also writes what is sent from now on into the ring of this file; an empty one stops that. The reader of
-  // the ring is not trusted.
+  // Captures the packets that are sent by shared memory from now on: also writes them into the ring of this
+  // file. An empty descriptor ends the capture. The process that reads the ring is not trusted.
   void capture(const UniqueFd& ring);
   // The longest time that await() waits. The other process answers within a fraction of a millisecond if it
   // runs at all. A QP that uses its port meanwhile is moved later.
@@ -100,15 +101,15 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // For tests: measures calls on sockets of other users by this clock, which outlives us.
   void measure_calls_by(const CallClock& clock) { call_clock_ = &clock; }
-  // Lets the group get copies by shared memory: processes of this host that send to the group are asked for
-  // them once a packet of theirs has come. REQUIRES: forget() is called before the group or this object is
-  // destroyed
+  // Lets the group receive copies by shared memory. When the first packet of a process of this host to the
+  // group has come, this object asks that process for copies. REQUIRES: forget() is called before the group
+  // or this object is destroyed
   void add(GroupMember& member) { members_.push_back(member); }
   void forget(GroupMember& member);
   // Called when a packet to the group has come by the wire. Asks its sender for copies, if the sender can be
-  // reached by memory. A sender that the program has not named is asked for a channel as a guest. Returns
-  // true if a copy of this packet may come, or have come, by memory; then the caller must drop one of the
-  // two.
+  // reached by shared memory. If the program has not named a QP of the sender, the sender needs a place as a
+  // guest (GuestPlaces). Returns true if a copy of this packet may come, or have come, by memory; then the
+  // caller must drop the packet or the copy.
   bool heard(const GroupMember& member, const transport::IncomingPacket& packet);
 
   // Returns whether await() would wait.

@@ -19,8 +19,8 @@
 namespace verbena::engine {
 
 // A multicast group on one link, for the QPs of a shard that are attached to it. Each of them gets a copy of
-// each datagram (IBTA volume 1, 10.5.2). Datagrams from this host may also come by shared memory. REQUIRES:
-// the shard's lock is held, except in the constructor and destructor, which must not be called with it.
+// each datagram (IBTA volume 1, 10.5.2). Datagrams from this host may also come by shared memory. Threads:
+// constructor and destructor must be called without the shard's lock, all other functions with it.
 class MulticastGroup final : public Input, public GroupMember, private net::PacketHandler {
  public:
   // `socket` has joined the group on the interface. `is_ours` returns whether an address belongs to the link.

@@ -14,9 +14,10 @@ namespace verbena::engine {
 
 class LocalPeer;
 
-// The routes by which QPs of a shard send to multicast groups. A datagram goes by its port. A copy goes by
-// shared memory to each slot of this host that has asked for the group's datagrams. A receiver that gets both
-// uses the first (adapter/transport/multicast.h). So a copy that finds no room is dropped, and nobody waits.
+// The routes by which QPs of a shard send to multicast groups. Each datagram leaves by a port. A copy also
+// goes by shared memory to each slot of this host that has asked for the group's datagrams. A receiver that
+// gets both uses the first (adapter/transport/multicast.h). So a copy that finds no room is dropped, and
+// nobody waits.
 //
 // For the shard's lock holder.
 class MulticastWays {

@@ -29,8 +29,8 @@ class ProcessorDemand {
  public:
   explicit ProcessorDemand(const char* path = "/proc/loadavg") : path_(path) { look_again(); }
 
-  // Returns whether other threads want the processors. REQUIRES: the calling thread is running, as it is one
-  // of those counted
+  // Returns whether other threads want the processors. REQUIRES: the thread that busy-polls calls this
+  // itself, because the count in /proc/loadavg includes it
   bool wanted(TimePoint now);
   // Relaxes for a moment, so that others can use what the caller polls, and checks the demand meanwhile.
   Demand pause();

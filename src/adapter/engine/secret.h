@@ -13,8 +13,8 @@
 
 namespace verbena::engine {
 
-// Returns 16 random bytes that the kernel gave this process at its start (AT_RANDOM). They serve if the
-// kernel has no new ones; all zero if there are none.
+// Returns 16 random bytes that the kernel gave this process at its start (AT_RANDOM), or all zero if it gave
+// none. random_secret() uses them if getrandom(2) fails.
 inline SipKey secret_of_start() {
   SipKey secret;
   if (const auto* random = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)))
@@ -23,8 +23,8 @@ inline SipKey secret_of_start() {
 }
 
 // Returns an unguessable key, a different one each time. The keys of two calls are independent: if one
-// becomes known, the other does not. So the secret of memory keys is never that of QPNs, which every packet
-// shows.
+// becomes known, the other does not. For example, QPNs and memory keys come from two such keys. So QPNs,
+// which every packet shows, reveal nothing of memory keys.
 inline SipKey random_secret() {
   SipKey secret;
   if (::getrandom(&secret, sizeof secret, 0) == sizeof secret) return secret;

@@ -53,7 +53,8 @@ class Sleeper {
   virtual Result<void> attach(int fd, bool listening) = 0;
   virtual void detach(int fd) = 0;
   // attach_bell() sets the shard's bell (Input::bell()); nullptr: none. Errors: the kernel's. hear_bell()
-  // says whether the engine thread hears it. It does not while another thread does, or while nobody should.
+  // tells whether the engine thread hears the bell. It should not while another thread hears it, or while a
+  // ring need wake no thread.
   virtual Result<void> attach_bell(const Bell* bell) = 0;
   virtual void hear_bell(bool on) = 0;
   // Makes the engine thread look at this time, or earlier.
@@ -217,11 +218,12 @@ class alignas(kCacheLine) Shard : private net::PacketHandler {
   void remove_input(Input& input);
   // Delivers a packet of an input to a QP. REQUIRES: called from Input::receive()
   void deliver(transport::QueuePair& qp, const transport::IncomingPacket& incoming);
-  // As deliver(), for a packet that needs no closer look (QueuePair::on_plain_send()). Returns false if it
-  // does need one: then nothing has been done, and the caller uses deliver().
+  // Delivers a packet of an input that needs no closer look (QueuePair::on_plain_send()). Returns false if it
+  // does need one: then nothing has been done, and the caller uses deliver(). REQUIRES: called from
+  // Input::receive()
   bool deliver_plainly(transport::QueuePair& qp, const transport::PlainSend& message, const roce::Path& path);
-  // Calls action(), which changes a QP in any other way, and does the work that results. REQUIRES: as
-  // deliver()
+  // Calls action(), which changes a QP for another reason than a packet, and does the work that results from
+  // the change.
   template <class Action>
   void act_on(transport::QueuePair& qp, Action action) {
     const ibv_qp_state before = qp.state();

@@ -18,9 +18,9 @@ inline constexpr size_t kMaxShards = 8;
 // each shard has an engine thread besides the application's thread.
 size_t max_shards(std::optional<std::string_view> wish, size_t processors);
 
-// Returns the index of the shard for a thread's QPs. `loads`: the load (QPs, threads) of each running shard.
-// A shard with load 0 comes first. Next is a new shard, with the index loads.size(), if fewer than `most`
-// run. Else the one with the smallest load.
+// Returns the index of the shard that a thread's QPs should use. `loads`: the load (QPs, threads) of each
+// running shard. Prefers a shard with load 0. If there is none and fewer than `most` shards run, returns
+// loads.size(), for a new shard. Otherwise returns the shard with the smallest load.
 size_t deal(std::span<const uint32_t> loads, size_t most);
 
 }  // namespace verbena::engine

@@ -11,8 +11,8 @@
 
 namespace verbena::engine {
 
-// Makes the port's counters in the status page, all zero, so the page's reader sees the current numbers and
-// nothing has to be copied. REQUIRES: nothing else writes the page's port numbers
+// Creates the port's counters in the status page, all zero. The shard counts there directly, so the page's
+// reader sees the current numbers. REQUIRES: nothing else writes the page's port numbers
 inline net::PortCounters& port_counters_in(protocol::StatusPage& page) {
   using net::PortCounters;
   constexpr size_t kNumber = sizeof(protocol::SharedNumber);
@@ -29,8 +29,9 @@ inline net::PortCounters& port_counters_in(protocol::StatusPage& page) {
 // The status page (`verbena status` reads it), mapped writable in this process.
 class StatusMapping {
  public:
-  // Maps the agent's file. Parts that the file may lose later (it is too short, or not sealed) become private
-  // memory, perhaps the whole page. Then the agent does not see them. Errors: the kernel's.
+  // Maps the agent's file. A file that is too short, or whose size is not sealed, could lose parts of the
+  // page later. These parts, perhaps the whole page, become private memory, which the agent does not see.
+  // Errors: the kernel's.
   static Result<std::unique_ptr<StatusMapping>> create(int fd);
   explicit StatusMapping(protocol::StatusPage* page) : page_(page) {}
   ~StatusMapping();

@@ -30,9 +30,9 @@ namespace verbena::memory {
 bool run_guarded(void (*function)(void*), void* argument);
 
 // Installs our handlers of SIGSEGV and SIGBUS over existing handlers. Our handlers pass faults of other code
-// on to these. Called at the first registration, and again when the application may have installed its own
-// handlers over ours. If ours are in place, this costs two queries with sigaction(2). Any thread may call it,
-// at any time.
+// on to the existing ones. Called at the first registration of memory, and again when the application may
+// have installed its own handlers over ours. If ours are in place, this costs two queries with sigaction(2).
+// Any thread may call it, at any time.
 void install_fault_guard();
 
 // Returns whether faults reach our handlers first: false before install_fault_guard(), and after the

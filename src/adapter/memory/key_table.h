@@ -138,7 +138,7 @@ inline constexpr uint32_t kMaxRegions = 1u << 23;
 class KeyTable {
  public:
   // `secret` selects the permutations: it must be unknown to others, and used for nothing else. `capacity` is
-  // the maximum number of keys at a time: insert() then returns ENOMEM. An empty table takes no memory.
+  // the maximum number of keys at a time: insert() returns ENOMEM beyond it. An empty table takes no memory.
   KeyTable(const SipKey& secret, uint32_t capacity);
   // For tests: makes the secret from a seed.
   KeyTable(uint64_t seed, uint32_t capacity) : KeyTable(SipKey{seed, 0}, capacity) {}

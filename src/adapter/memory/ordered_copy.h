@@ -36,9 +36,10 @@ bool copy_small(std::byte* to, ConstBytes from);
 bool abandon_small_copy(ucontext_t& interrupted);
 
 // Copy `from` or the pieces, one after the other, to `to` in ascending order. A thread that sees the last
-// byte change then sees all other bytes. This also holds for an aligned word of up to eight bytes that ends
-// with the last byte. Programs rely on this for an RDMA WRITE of one message, as adapters write ascending
-// addresses; memcpy() promises no order. A message that is a single aligned word is written by one store.
+// byte change then sees all other bytes. The same holds for a thread that watches an aligned word of up to
+// eight bytes that ends with the last byte. Programs rely on this for an RDMA WRITE of one message, as
+// adapters write ascending addresses; memcpy() promises no order. A message that is a single aligned word is
+// written by one store.
 //
 // All three functions copy under guard. They return false after a fault, and `to` may then be partly written.
 // REQUIRES: install_fault_guard() was called

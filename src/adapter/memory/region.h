@@ -83,8 +83,9 @@ class alignas(kCacheLine) PublishedOpening {
   void write(const Opening& from) {
     const uint32_t before = sequence_.load(std::memory_order_relaxed);
     sequence_.store(before + 1, std::memory_order_relaxed);
-    // Each release keeps the odd number before the word; each acquire below keeps the word before the last
-    // read of the number. (A bare fence would do, but ThreadSanitizer knows none.)
+    // The release order of a word's store keeps it after the store of the odd number. In try_read(), the
+    // acquire order of a word's load keeps it before the second load of the number. (A bare fence would do,
+    // but ThreadSanitizer knows none.)
     const auto put = [this](size_t word, uint64_t value) {
       words_[word].store(value, std::memory_order_release);
     };
@@ -193,8 +194,9 @@ constexpr Access flush_access(uint8_t placement) {
 
 // Makes this thread's earlier writes visible to everyone that can see the memory.
 inline void make_visible() {
-  // Our stores are coherent already, and only must not be delayed any longer. (An atomic operation, as
-  // ThreadSanitizer knows no bare fences. On a number of this thread's own: other shards do the same.)
+  // Our stores are coherent already: they must only be done before this function returns. An atomic operation
+  // does that. (A bare fence would do, but ThreadSanitizer knows none.) Each thread has a variable of its
+  // own, so that shards do not wait for each other.
   static thread_local std::atomic<uint32_t> order{0};
   order.fetch_add(1, std::memory_order_seq_cst);
 }

@@ -14,9 +14,9 @@ namespace verbena::memory {
 // request names, and must be invalidated before they are bound again.
 //
 // Thread-safe by the key table's lock. A finished bind or invalidation holds for every later lookup of the
-// key. Lookups that began earlier matter only for a window of type 1: another shard may still be executing a
-// packet that uses the old binding. The region is still registered then, because deregistration waits for
-// this packet. A window of type 2 belongs to one QP, and so to one shard, so no other thread uses the window.
+// key. Another shard may still be executing a packet that looked up the previous binding of a type 1 window.
+// The region stays registered meanwhile, because deregistration waits for this packet. A window of type 2
+// belongs to one QP, and so to one shard, so no other thread uses the window.
 //
 // The key table also publishes each change to other processes, which may access a window directly
 // (KeyPublisher). KeyTable::users() tells a caller when these accesses have ended.
@@ -41,8 +41,8 @@ void make_window(Region& window, RegionKind type, PdId pd);
 // of windows bound to the request's QP; a type 2 window is added to it.
 bool bind_window(KeyTable& keys, const WindowBinding& binding, BoundWindows& of_qp);
 
-// Executes an invalidation, requested by the QP itself or by its peer: the key opens nothing until the window
-// is bound again. Returns false, without effect, if no window of type 2 has exactly this key in this
+// Executes an invalidation, requested by the QP itself or by its peer: the key gives no access until the
+// window is bound again. Returns false, without effect, if no window of type 2 has exactly this key in this
 // protection domain, or if the window is bound to another QP. An unbound window stays unbound, as in the
 // kernel's rxe. (Regions that were not registered by a request cannot be invalidated by one.)
 bool invalidate_window(KeyTable& keys, uint32_t key, PdId pd, uint32_t qpn);

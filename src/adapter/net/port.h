@@ -112,9 +112,9 @@ class alignas(kCacheLine) Port : public transport::PacketSink {
   // each flush() that returned false, because the descriptor may differ each time.
   virtual int send_fd() const = 0;
 
-  // Returns false if the application has closed one of the port's descriptors, whose number may now be
-  // another file's (base/own_fd.h). Checks the descriptors for receiving, and the pipe for sending without a
-  // copy.
+  // Returns false if the application has closed one of the port's descriptors; then the descriptor's number
+  // may be another file's (base/own_fd.h). Checks the descriptors for receiving, and the pipe for sending
+  // without a copy.
   virtual bool is_whole() const { return true; }
 
   // Returns the properties of the network behind the port, which do not change.

@@ -24,8 +24,9 @@ namespace verbena::adapter {
 // object fails with EBUSY. The count can be shown in `rdma resource`. Thread-safe.
 class UserCount {
  public:
-  // Shows the count in `rdma resource`: from now on, value number `value` of `entry` also has the count.
-  // REQUIRES: there are no users yet, and `entry` lives as long as the UserCount
+  // Makes `rdma resource` show the count: from now on, each change of the count is added to the value of
+  // `entry` that has the index `value`. REQUIRES: there are no users yet, and `entry` lives as long as the
+  // UserCount
   void show_in(engine::ShownObjects::Entry& entry, size_t value) {
     entry_ = &entry;
     value_ = value;

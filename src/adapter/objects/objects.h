@@ -80,8 +80,8 @@ class DeviceMemory {
 };
 
 // A registered memory region. The ibv_mr that registered the region shares the Registration with every ibv_mr
-// that imports the region (ibv_import_mr(3)). The region stays usable until leave() is called for one of
-// them, or until the last of them is destroyed.
+// that imports the region (ibv_import_mr(3)). The region stays usable until one of these ibv_mr is
+// deregistered (leave()), or until the last of them is destroyed.
 class Registration {
  public:
   // The origin of the memory, which decides how ibv_rereg_mr(3) may change the region.
@@ -293,9 +293,10 @@ struct CompChannel : VerbsObject<CompChannel, ibv_comp_channel> {
   void remove_user() { std::atomic_ref(refcnt).fetch_sub(1); }
   bool has_users() { return std::atomic_ref(refcnt).load() != 0; }
 
-  // Wakes a thread that waits for the channel's events, and waits up to a second until it has left. The
-  // thread may sleep until a shard's wake-up (engine::EventWait), and the shard may soon end with the engine.
-  // (A child after fork() has no such thread.)
+  // Called before the channel is destroyed. If a thread waits for the channel's events by a shard's wake-up
+  // (engine::EventWait), wakes the thread and waits up to a second until it has left, because the shard may
+  // soon end. Logs a warning if the thread stays. Does nothing in a child after fork(), which has no such
+  // thread.
   void retire();
 
   std::shared_ptr<queues::EventChannel> events;

@@ -57,8 +57,8 @@ struct SendRule {
 
 inline constexpr size_t kSendOpcodes = IBV_WR_ATOMIC_WRITE + 1;
 
-// The rules of all opcodes, indexed by enum ibv_wr_opcode. TSO needs a network adapter that segments, and a
-// driver's own opcode needs that driver.
+// The rules of all opcodes, indexed by enum ibv_wr_opcode. This adapter executes neither TSO, which needs a
+// network adapter that segments, nor a driver's own opcode, which needs that driver.
 inline constexpr std::array<SendRule, kSendOpcodes> kSendRules = [] {
   constexpr uint8_t kReliable = kRcService | transport::kXrcSendService;  // an XRC target posts nothing
   constexpr uint8_t kConnected = kReliable | kUcService;

@@ -148,8 +148,8 @@ class SoftwareContext : public provider::Context, private engine::LinkListener {
                                                        std::shared_ptr<CommandFile> file);
 
   // Posts events of the port, GID changes, and IBV_EVENT_DEVICE_FATAL when the link is deleted. After a
-  // deletion, as when the kernel removes a device, posted requests are flushed, and most calls that create or
-  // modify objects return EIO. Objects that exist can still be destroyed.
+  // deletion, posted requests are flushed, and most calls that create or modify objects return EIO, as when
+  // the kernel removes a device. Objects that exist can still be destroyed.
   void on_links(const std::vector<control::Link>& before, const std::vector<control::Link>& now) override;
   void on_device_gone();
   // Fills in the memory attributes of the device: limits, on-demand paging and the size of device memory.

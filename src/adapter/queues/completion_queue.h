@@ -121,9 +121,9 @@ class CompletionQueue {
 
   static constexpr uint32_t kMaxEntries = 1u << 22;
 
-  // Makes a queue whose capacity is the least power of two greater than `entries`, up to kMaxEntries.
-  // WorkQueue rounds up to a power of two, too, so a work queue created with the same number never holds
-  // more. REQUIRES: 0 < entries <= kMaxEntries
+  // Makes a queue whose capacity is the least power of two greater than `entries`, up to kMaxEntries. So the
+  // queue has room for all requests of a WorkQueue that was created for the same number: a WorkQueue rounds
+  // up to a power of two, too. REQUIRES: 0 < entries <= kMaxEntries
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener,
                                                          const Options& options);
   static Result<std::unique_ptr<CompletionQueue>> create(uint32_t entries, CompletionListener* listener) {
@@ -182,9 +182,10 @@ class CompletionQueue {
   // caller must act as on_completion_event() or on_event_held() would. Else, or if an event is already held
   // back, arm() returns kNone.
   //
-  // The specification does not require this (IBTA volume 1, 11.4.2.2). But mlx5's adapters do it, and
-  // programs that arm and sleep without another poll rely on it (UCX). Entries that the last event reported
-  // cause no second event: programs rely on that, too (perftest's latencies with -e poll once per event).
+  // The specification requires no event for entries that are already waiting (IBTA volume 1, 11.4.2.2). But
+  // mlx5's adapters raise one, and programs that arm and sleep without another poll rely on it (UCX). Entries
+  // that the last event reported cause no second event: programs rely on that, too (perftest's latencies with
+  // -e poll once per event).
   [[nodiscard]] Event arm(bool solicited_only);
 
   // Moderates events: from now on, the queue holds an event back until `entries_per_event` entries have come

@@ -122,8 +122,8 @@ class EventChannel::Waiter {
   Waiter& operator=(const Waiter&) = delete;
 
   // Returns whether this thread has become the channel's waiter. Returns false if another thread is the
-  // waiter, if the descriptor has events already, or if the channel has ended or is being destroyed. Then
-  // nothing else may be called.
+  // waiter, if the descriptor has events already, or if the channel has ended or is being destroyed. After
+  // false, no other function of this Waiter may be called.
   bool has_the_place() const { return has_the_place_; }
 
   // Returns whether waiting is over: an event was given, or none will come.

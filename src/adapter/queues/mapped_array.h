@@ -14,10 +14,10 @@ namespace verbena::queues {
 class RingSlab;
 
 // Allocates memory for small rings; there is one pool per process. The kernel limits mappings to 65,530 per
-// process (vm.max_map_count), so there may be more rings than mappings. Rings that are freed in another order
-// than they were made would also split mappings, and use up more of them. So rings whose sizes round up to
-// the same power of two share slabs of one mapping each. A slab is freed with its last ring, but one of each
-// size stays for the next ring.
+// process (vm.max_map_count), so a process may need more rings than it may have mappings. The kernel also
+// joins adjacent mappings, and unmapping a ring in the middle of a joined mapping splits it into two. So
+// rings whose sizes round up to the same power of two share slabs of one mapping each. A slab is freed with
+// its last ring, but one of each size stays for the next ring.
 //
 // Blocks are powers of two, aligned to their size up to a page; so no two share a cache line. They are
 // zeroed, and parts never touched cost nothing.
@@ -41,9 +41,8 @@ class RingPool {
 // Purpose of a ring.
 enum class RingKind : uint32_t { kSend, kReceive, kSharedReceive, kCompletion };
 
-// An allocator for rings that the application has given us (ibv_alloc_parent_domain(3)), instead of the
-// system's memory. Any thread may call the allocator, but without holding a lock of ours, because the
-// application's code runs inside.
+// An allocator that the application has given us for the memory of rings (ibv_alloc_parent_domain(3)). Any
+// thread may call it, but must not hold a lock of ours, because the application's code runs inside.
 class RingMemory {
  public:
   // Result of allocate() that is not an address: the caller must use the system's memory.

@@ -26,8 +26,8 @@ struct alignas(kCacheLine) HeldReceive {
 };
 static_assert(offsetof(HeldReceive, list) == sizeof(RecvWqe));
 
-// Notified when a shared receive queue has fewer requests than its limit. Called with the queue's lock for
-// taking held.
+// Notified when a shared receive queue has fewer requests than its limit. Called while the lock for taking
+// requests from the queue is held.
 class LimitListener {
  public:
   virtual ~LimitListener() = default;
@@ -201,7 +201,7 @@ class TagList {
   // Counts a message that no buffer matched.
   void count_unexpected() { ++unexpected_; }
   // Stores how many unexpected messages the application has handled since the list was created, modulo 2^32.
-  // If these are all, the waiting buffers match from now on.
+  // If it has handled all that were counted (count_unexpected()), the waiting buffers match from now on.
   void synchronize(uint32_t handled);
   bool is_synchronized() const { return handled_ == unexpected_; }
 

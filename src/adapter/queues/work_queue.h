@@ -23,7 +23,7 @@ inline constexpr uint32_t kMaxInline = 1024;  // bytes
 
 // Bits of SendWqe::flags: those that an application may set, and two of ours. kTagMatchingRequest marks a
 // request that tag matching has made (fetch_rendezvous()). kRefusedRequest marks a request that the service
-// cannot execute: it completes with IBV_WC_LOC_QP_OP_ERR in its turn.
+// cannot execute: it completes with IBV_WC_LOC_QP_OP_ERR, after the requests that were posted before it.
 inline constexpr uint8_t kSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE | IBV_SEND_IP_CSUM;
 inline constexpr uint8_t kTagMatchingRequest = 0x80;
@@ -59,8 +59,10 @@ struct SendWqe {
   uint32_t part_packets;  // of a READ: packets requested at a time
   bool executed;          // a request without packets has been executed
 
-  // Parameters of a BIND_MW, in fields that other requests use for remote memory and atomics. Window and
-  // region are named by keys, as they may be gone before the request's turn. PD and QPN are those of its QP.
+  // binding() returns the parameters of a BIND_MW request, and set_binding() stores them, except for `pd` and
+  // `qpn`, which are those of the request's QP. They are stored in fields that other requests use for remote
+  // memory and atomics. Window and region are named by keys, because they may be destroyed before the request
+  // is executed.
   memory::WindowBinding binding(memory::PdId pd, roce::Qpn qpn) const {
     return {.window_key = static_cast<uint32_t>(swap >> 32),
             .new_key = rkey,
@@ -100,10 +102,10 @@ struct RecvWqe {
 };
 static_assert(sizeof(RecvWqe) % alignof(ibv_sge) == 0);
 
-// Copies an entry of a program's gather or scatter list, member by member. A program writes the members just
-// before it posts the entry, with one store each. A processor forwards the data of only one store to a load.
-// So a load of the whole entry would wait until all stores have reached the cache: a WRITE of eight bytes
-// took 9 ns longer.
+// Copies an entry of a program's gather or scatter list, member by member. A program stores each member
+// separately, just before it posts the entry. A CPU can forward data to a load from one store only, not from
+// several. So a load of the whole entry would wait until all these stores have reached the cache: a WRITE of
+// eight bytes took 9 ns longer.
 inline void copy_entry(const ibv_sge& from, ibv_sge& to) {
   uint64_t address = from.addr;
   uint32_t length = from.length;
@@ -166,9 +168,9 @@ class WorkQueue {
   void publish(uint32_t count = 1) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
-  // Like publish(), for a producer that then reads a flag which the consumer sets before it reads posted().
-  // The store is sequentially consistent, so that the producer sees the flag or the consumer sees the
-  // requests.
+  // Like publish(), for a producer that afterwards reads a flag of the consumer. The consumer sets the flag
+  // first and then reads posted(). If the consumer's store of the flag is sequentially consistent, as the
+  // store here is, the producer sees the flag or the consumer sees the requests.
   void publish_and_look(uint32_t count) {
     posted_.store(posted_.load(std::memory_order_relaxed) + count, std::memory_order_seq_cst);
   }
@@ -206,8 +208,8 @@ class WorkQueue {
 using SendQueue = WorkQueue<SendWqe>;
 using RecvQueue = WorkQueue<RecvWqe>;
 
-// Numbers of RDMA FLUSH in verbs.h of rdma-core 45 and later. Older headers, like those we build with, do not
-// use them.
+// Numbers of RDMA FLUSH in verbs.h of rdma-core 45 and later. The older headers that we build with do not
+// define them.
 inline constexpr uint8_t kFlushOpcode = 14;                              // IBV_WR_FLUSH
 inline constexpr auto kFlushCompletion = static_cast<ibv_wc_opcode>(8);  // IBV_WC_FLUSH
 inline constexpr uint32_t kFlushOperation = 1u << 11;                    // IBV_QP_EX_WITH_FLUSH

@@ -19,8 +19,8 @@ namespace verbena::engine {
 // To revoke a right, the owner first changes its export table (board.h), which visitors check before each
 // access. Then it waits here until the accesses that may have seen the old table have ended.
 //
-// Thread-safe. No lock is held while waiting, and a visitor's access needs no lock of ours to end. So two
-// processes may wait for each other.
+// Thread-safe. No lock is held while waiting, and a visitor can end its access without a lock of ours. So two
+// processes that wait for each other's accesses do not deadlock.
 class AccessWatch {
  public:
   // One channel whose peer may access our memory.
@@ -28,8 +28,9 @@ class AccessWatch {
    public:
     Visitor(std::shared_ptr<ChannelMapping> memory, shm::Lane& lane)
         : memory_(std::move(memory)), lane_(lane) {}
-    // Returns whether an access lasted too long. Then nobody waits for this visitor any more, it has been
-    // told to begin no further access, and the caller should give the channel up.
+    // Returns whether an access of this visitor has lasted too long and was given up. From then on nobody
+    // waits for this visitor, and it has been told to begin no further access. The caller should give the
+    // channel up.
     bool is_overdue() const { return overdue_.load(std::memory_order_relaxed); }
 
    private:
@@ -48,28 +49,28 @@ class AccessWatch {
     TimePoint seen_since_;
   };
 
-  // The longest time that anybody waits for an access. An access takes microseconds, unless its process is
-  // stopped during it or claims an access that is not there.
+  // The longest time to wait for an access. An access takes microseconds, unless the visitor is stopped in
+  // the middle of it, or claims an access that does not exist.
   static constexpr Duration kPatience = std::chrono::seconds(2);
 
-  // Adds the peer of a channel. `lane` is the one that the peer writes. Also forgets channels that were given
-  // up (end()) and whose peer has claimed an access since for longer than `patience`. Otherwise a peer could
+  // Adds the peer of a channel as a visitor. `lane` is the lane that the peer writes. Also removes visitors
+  // that were ended by end() and still claim an access after more than `patience`: otherwise a peer could
   // keep the memory of many channels in use. REQUIRES: the peer may not access our memory yet
   std::shared_ptr<Visitor> add(std::shared_ptr<ChannelMapping> memory, shm::Lane& lane,
                                Duration patience = kPatience);
-  // Ends a visitor whose channel we give up: it begins no further access. An access that has begun is still
-  // waited for, unless the process has ended (`gone`).
+  // Makes a visitor begin no further access. Called when we give up its channel. An access that has begun is
+  // still waited for, unless the visitor's process has ended (`gone`).
   void end(const std::shared_ptr<Visitor>& visitor, bool gone);
 
-  // For callers that cannot wait. Returns a number that stands for the accesses that are under way now, for
-  // have_ended(); 0: there are none. Does not wait.
+  // under_way() and have_ended() are for callers that cannot wait. under_way() returns a number that stands
+  // for the accesses that are under way now, to be passed to have_ended(), or 0 if there are none.
   uint64_t under_way();
-  // Returns whether all of these accesses have ended. Gives up an access that has been seen for longer than
-  // `patience`, and counts it as ended. Does not wait.
+  // Returns whether all accesses for which under_way() returned the number `accesses` have ended. Does not
+  // wait. An access that has been seen for longer than `patience` is given up, and counts as ended.
   bool have_ended(uint64_t accesses, Duration patience = kPatience);
 
-  // Waits until the accesses that are under way now have ended. Returns false if one took longer than
-  // `patience` and was given up.
+  // Waits until the accesses that are under way now have ended. Gives up an access that takes longer than
+  // `patience`, and returns false in this case.
   bool await(Duration patience = kPatience);
 
  private:

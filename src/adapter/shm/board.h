@@ -14,8 +14,8 @@
 
 namespace verbena::shm {
 
-// The words that a line of the export table (Board) consists of. BasicBoardLine is a template only for tests:
-// they use words that let a scheduler step in between any two accesses.
+// The types and the number of the words in a line of the export table (Board). BasicBoardLine is a template
+// only for tests: these use word types that let a test's scheduler switch threads between any two accesses.
 struct BoardFormat {
   using Word = std::atomic<uint32_t>;
   using Value = uint64_t;
@@ -23,8 +23,8 @@ struct BoardFormat {
   static constexpr size_t kWords = 7;
 };
 
-// One line of the export table: words that one thread writes and any process reads, as a seqlock. A reader
-// gets words of the same write.
+// One line of the export table: words that one thread writes and any process reads, as a seqlock. So a reader
+// never gets a mixture of words from different writes.
 template <class Format>
 class alignas(kCacheLine) BasicBoardLine {
  public:
@@ -41,8 +41,9 @@ class alignas(kCacheLine) BasicBoardLine {
     sequence_.store(before + 2, std::memory_order_seq_cst);
   }
 
-  // Reads the words. Returns false if the line is being written. The caller does not wait for the end of the
-  // write, as the writer may have died during it. `sequence` gets a number that differs after each write.
+  // Reads the words. Returns false if the line is being written; the caller must not wait for the end of the
+  // write, because the writer may have died during it. Sets `sequence` to a number that differs after each
+  // write.
   bool read(Words& words, uint32_t& sequence) const {
     const uint32_t before = sequence = sequence_.load(std::memory_order_seq_cst);
     for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
@@ -59,12 +60,12 @@ class alignas(kCacheLine) BasicBoardLine {
 using BoardLine = BasicBoardLine<BoardFormat>;
 static_assert(sizeof(BoardLine) == kCacheLine);
 
-// The export table: the keys of a process, and which of its QPs accept what. Other processes of this host, to
-// which its QPs are connected, carry out READs and WRITEs in its memory directly by this table, even while it
-// sleeps. The process itself writes the table. The others map it read-only.
+// The export table: the memory keys of a process, and the requests that each of its QPs accepts. By this
+// table, other processes of this host READ and WRITE the process's memory directly, even while it sleeps, if
+// its QPs are connected to theirs. The process itself writes the table. The others map it read-only.
 //
 // The table only permits. A request that finds no permission here goes as packets, and the owner decides. So
-// a key that does not fit into the table is served too, only more slowly.
+// requests for a key that does not fit into the table work, too, only more slowly.
 inline constexpr uint32_t kBoardMagic = 0x4452'5256;  // "VRRD"
 inline constexpr uint32_t kBoardVersion = 3;          // a change of anything below is another version
 inline constexpr uint32_t kBoardKeys = 2048;
@@ -132,7 +133,7 @@ struct AccessRequest {
 };
 
 // A key as the export table shows it, with the part of its owner's memory that it covers. The generation
-// changes when the key is withdrawn or changed. Then other memory may lie at these addresses.
+// changes when the owner withdraws or changes the key. Afterwards, other memory may lie at these addresses.
 struct ShownKey {
   uint32_t key = 0;
   uint64_t generation = 0;
@@ -143,9 +144,10 @@ struct ShownKey {
 };
 std::optional<ShownKey> find_key(const Board& board, uint32_t rkey);
 
-// Returns a number if the owner's QP `connection.from` still has this connection, else nothing. The number
-// differs after the QP has been changed. If it is the same after a payload was fetched from the owner's
-// memory (rendezvous), the payload was still there.
+// Returns a generation number if the owner's QP `connection.from` still has this connection, else nullopt.
+// The number changes whenever the owner changes the QP's line. A caller that fetches a payload from the
+// owner's memory (rendezvous) compares the numbers before and after. If they are equal, the payload was still
+// there.
 std::optional<uint64_t> find_connected(const Board& board, const transport::Connection& connection);
 
 struct FoundAccess {
@@ -155,13 +157,13 @@ struct FoundAccess {
   bool operator==(const FoundAccess&) const = default;
 };
 
-// Returns where the request's bytes lie if the owner would carry the request out. The checks are the
-// responder's (adapter/transport/responder.cc). Returns nothing if the owner might refuse; then the request
-// goes as packets and the owner answers.
+// Returns the place of the request's bytes if the owner would carry the request out. Makes the same checks as
+// the owner's responder (adapter/transport/responder.cc). Returns nullopt if the owner might refuse; then the
+// caller sends packets, and the owner answers them.
 std::optional<FoundAccess> find_access(const Board& board, const AccessRequest& request);
 
-// find_access() with a cache, for callers that use the same QPs and keys again and again. It keeps the last
-// few permissions. A permission is valid until one of its two lines is written. One thread at a time.
+// find_access() with a cache, for callers that use the same QPs and keys again and again. Keeps the last few
+// permissions. A permission is valid until the QP's line or the key's line is written. One thread at a time.
 class AccessFinder {
  public:
   // REQUIRES: the board outlives it

@@ -16,16 +16,18 @@
 
 namespace verbena::engine {
 
-// Limits the time of system calls on the sockets of other users. A message, or the removal of one, wakes all
-// watches of the peer's end within the call, and the peer may have any number of them (epoll(7)): with
-// 150,000 each call takes 50 ms. So the peer chooses how long a call takes, and often how many there are.
+// Limits the time that this process spends in system calls on the sockets of another user's processes.
+// Sending or removing a message wakes all epoll(7) watches of the socket's other end, within the call. The
+// other process may have any number of watches: with 150,000 of them, each call takes 50 ms. So the other
+// process decides how long a call takes, and often how many calls there are.
 //
-// A leaky bucket: calls may take a hundredth of the time, and some milliseconds at once. Beyond that no call
-// is made until enough has leaked. Calls that this program causes, because it sends something or is about to
-// sleep, are free up to a normal time, and the rest counts half: interrupts make some of them long.
+// A leaky bucket: calls may take a hundredth of the time, and some milliseconds at once. Beyond that, no call
+// is made until enough has leaked. A call that this program causes, because it sends something or is about to
+// sleep, is free up to kNormal, and the rest counts half: interrupts make some of these calls long.
 //
-// A call may also take long because another thread had the processor. So calls are measured by processor time
-// (ProcessorClock) for a while after one that took long. Reading that clock is a system call.
+// A call may also take long because another thread had the CPU. So for kWindow after a long call, calls are
+// measured by processor time (ProcessorClock). This is not done always, because reading that clock is a
+// system call.
 //
 // Has no clock: the caller measures. One thread at a time.
 class CallCosts {
@@ -43,14 +45,15 @@ class CallCosts {
 
   // Returns whether the next call must be measured by processor time.
   bool is_suspect(TimePoint now) const { return now < suspect_until_; }
-  // Returns the time from which a call may be made. Calls that the other process causes are held back at half
-  // the debt. So an honest process of the same user can still be woken.
+  // Returns the time from which a call may be made. Calls that the other process causes must wait at half the
+  // debt at which our calls must wait. So calls that a hostile process causes leave room for our calls, which
+  // wake an honest process of the same user.
   TimePoint allowed_from(Cause cause) const {
     return empty_at_ - (cause == Cause::kOurs ? 2 : 1) * kBurst * kShare;
   }
-  // Notes a call that ended at `now` and took `duration`, in processor time if `by_processor`. By the
-  // monotonic clock, only kNormal of a long call counts, and later calls must be measured by processor time
-  // (is_suspect()).
+  // Counts a call that ended at `now` and took `duration`. `by_processor` says that `duration` is processor
+  // time; otherwise at most kNormal of it counts, because another thread may have had the CPU. After a call
+  // longer than kNormal, later calls must be measured by processor time (is_suspect()).
   void note(Duration duration, bool by_processor, Cause cause, TimePoint now) {
     if (duration > kNormal) suspect_until_ = std::max(suspect_until_, now + kWindow);
     if (!by_processor) duration = std::min(duration, kNormal);
@@ -77,9 +80,10 @@ class CallClock {
 };
 inline const CallClock kCallClock;
 
-// The accounts in which calls on one channel's socket count. `user` is shared by all channels to one user.
-// `guests` counts as well while this program has not named the other process (a guest): a user may own
-// thousands of user numbers. Calls for a guest all count as caused by the guest.
+// The accounts to which the time of calls on one channel's socket is added. `user` is shared by all channels
+// to processes of one user. `guests` is shared by all guests, processes of which this program has not named a
+// QP. It limits guests together, because one person may own thousands of user IDs. All calls for a guest
+// count as caused by the guest.
 struct CallAccounts {
   using Cause = CallCosts::Cause;
 
@@ -108,9 +112,9 @@ struct CallAccounts {
     if (!counts()) return;
     note(duration, by_processor, cause, now);
   }
-  // Measures calls that may wait for the other process without using a processor. It can hold locks of pages
-  // and of files that they need. Waiting counts as well, less the time in which this thread waited for a
-  // processor.
+  // Measures calls that may block because the other process holds locks of pages or files that the calls
+  // need. So the elapsed time counts, less the time in which this thread waited for a CPU. If the kernel does
+  // not tell that time, only processor time counts.
   template <class Calls>
   void measure_waits(const Calls& calls) const {
     // Outermost, so that no wait for a processor is missed.

@@ -13,18 +13,18 @@
 
 namespace verbena::engine {
 
-// Records what a shard sends by shared memory while `verbena capture` runs. The reader of the ring cannot
-// delay the shard or change what it does: packets that find no room are not recorded. For the shard's lock
-// holder.
+// While `verbena capture` runs, writes the packets that a shard sends by shared memory to the ring of the
+// capture. The process that reads the ring cannot delay the shard or change what it does: if the ring is
+// full, packets are not recorded. For the shard's lock holder.
 class CaptureTap {
  public:
   // Maps the ring file of a capture. Errors: EPROTO: the file is no such ring.
   static Result<std::unique_ptr<CaptureTap>> open(int ring);
 
   void sent(const transport::OutgoingPacket& packet, TimePoint time);
-  // Records a direct access to the peer's memory as the packets that it stands for: request and answer.
-  // `asked` and `answered` are their times. They carry the next PSN, which is not used up: the next real
-  // packet has it too.
+  // have_read(), have_written() and have_changed() record a direct access to the peer's memory as the packets
+  // that it replaces: request and response. `asked` and `answered` are the times of the two. The packets
+  // carry the next PSN, which a direct access does not use up: the next real packet has the same PSN.
   void have_read(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,
                  std::span<const ConstBytes> to, TimePoint asked, TimePoint answered);
   void have_written(const transport::PeerRange& range, uint32_t offset, uint32_t bytes,

@@ -11,18 +11,18 @@
 
 namespace verbena::engine {
 
-// The memory of a channel, mapped in this process. Two processes have it: the one that made it passes the
-// other the file (base/sealed_file.h).
+// The memory of a channel, mapped in this process. The process that makes the memory sends the file
+// (base/sealed_file.h) to the other process, which maps it, too.
 class ChannelMapping {
  public:
-  // Creates and formats the memory of a channel. The file is for the other process and may be closed after it
-  // was sent. Errors: ENOMEM, EMFILE, or others of the kernel.
+  // Creates and formats the memory of a channel. Returns the mapping, and the file for the other process; the
+  // file may be closed after it was sent. Errors: ENOMEM, EMFILE, or others of the kernel.
   static Result<std::pair<ChannelMapping, UniqueFd>> make();
-  // As make(), but leaves nothing mapped here: another process that has the file could make munmap(2) take
-  // long.
+  // Like make(), but unmaps the memory before it returns. Once another process has the file, it could make
+  // munmap(2) take long.
   static Result<UniqueFd> make_file();
-  // Maps the memory that another process has made. Errors: EPROTO: the file is no channel or has another
-  // layout; the kernel's.
+  // Maps the memory that another process has made. Errors: EPROTO if the file is no channel or has another
+  // layout; those of mmap(2).
   static Result<ChannelMapping> map(int file);
 
   ChannelMapping(ChannelMapping&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
@@ -48,7 +48,7 @@ class ChannelMapping {
 // lock, which another process with the file can hold for as long as it likes.
 //
 // One page stays pinned as long as the mapping lives. So no other process can make the kernel merge the pages
-// into a large one (pin_first_page()).
+// into a large one, for which our accesses would have to wait (pin_first_page()).
 template <class Half>
 class HalfMapping {
  public:
@@ -78,11 +78,11 @@ using TheirHalf = HalfMapping<const shm::ChannelHalf>;
 // sent. Errors: EOPNOTSUPP before Linux 5.1, where files cannot be sealed against holes; those of
 // HalfMapping::pin(); ENOMEM, EMFILE or others of the kernel.
 Result<std::pair<OwnHalf, UniqueFd>> make_half();
-// Maps the half of another process, and locks the part that is used in memory (mlock(2)). Otherwise its maker
-// could have a page swapped out, and its memory limit (cgroup) could keep the page out: an access would never
-// return. A child does not inherit the mapping. Waits for locks that the other process can hold. Errors:
-// EPROTO: it is no half of a channel, has another layout, or processes other than its maker can change it;
-// ENOMEM, EPERM or EAGAIN of mlock(2); those of HalfMapping::pin().
+// Maps a half that another process has made, and locks the used part of it in memory (mlock(2)). Otherwise
+// the maker could have a page swapped out, and its memory limit (cgroup) could keep the kernel from reading
+// the page back: our access would never return. A child does not inherit the mapping. Waits for locks that
+// the maker can hold. Errors: EPROTO if it is no half of a channel, has another layout, or processes other
+// than its maker can change it; ENOMEM, EPERM or EAGAIN of mlock(2); those of HalfMapping::pin().
 Result<TheirHalf> map_half(int file);
 bool is_sealed_half(int file);
 

@@ -15,9 +15,10 @@ namespace verbena::shm {
 
 // The reading end of a lane. One thread at a time.
 //
-// The caller reads with next() until there is no entry, and gives the entries back with take_back(); before
-// that too, if is_much_read(). Before it goes to sleep it calls sleep(), which checks for entries once more.
-// "To ring" means to wake the other process (LocalLine::ring()); the caller does that.
+// The caller calls next() until there is no entry, and then take_back(), which gives the entries back to the
+// writer. It also calls take_back() in between, whenever is_much_read() returns true. Before the caller
+// sleeps, it calls sleep(), which checks for entries once more. "To ring" means to wake the other process
+// (LocalLine::ring()); the caller does that when take_back() returns true.
 //
 // The writer is untrusted and may write at any time: an entry is copied, then checked, then used.
 template <class Format>
@@ -33,8 +34,9 @@ class BasicLaneReader {
 
   // `first`: the index at which counting begins, as given to format().
   explicit BasicLaneReader(Lane& lane, uint32_t first = 0) : BasicLaneReader(lane, lane, first) {}
-  // For a channel of two halves (ChannelHalf). `lane` is the other process's and is only read. `own` is ours
-  // and holds the words that the reader writes. The ring stays narrow.
+  // For a channel of two halves (ChannelHalf). `lane` is in the other process's half, and is only read. `own`
+  // is in our half, and holds the words that this reader writes (`consumed`, `reader_sleeps`). The payload
+  // ring stays narrow.
   BasicLaneReader(const Lane& lane, Lane& own, uint32_t first = 0)
       : lane_(&lane),
         own_(&own),
@@ -71,8 +73,8 @@ class BasicLaneReader {
     return true;
   }
 
-  // Gives back to the writer all entries that were read. Returns true if the writer waits for room: the
-  // caller must ring it now.
+  // Gives back to the writer all entries that were read. Returns true if the writer waits for room and the
+  // caller must ring (wake) it now.
   bool take_back() {
     if (given_back_ == next_) return false;
     given_back_ = next_;
@@ -85,26 +87,26 @@ class BasicLaneReader {
     return std::exchange(answered_, asks) != asks;
   }
 
-  // read_so_far() counts the entries that were read from this lane. taken_by_writer() is the writer's own
-  // count: entries of the opposite lane that it has read, as its latest entry here says. Both are
-  // free-running. LaneWriter uses them (say_taken(), hear_taken()). REQUIRES: before read_so_far() is sent to
-  // the writer, nothing that was read is used any more
+  // read_so_far() returns how many entries were read from this lane. taken_by_writer() returns how many
+  // entries of the opposite lane the writer has read, as its latest entry in this lane says. Both counts wrap
+  // at 2^32. They are passed to say_taken() and hear_taken() of the LaneWriter of the opposite lane.
+  // REQUIRES: when read_so_far() is passed on, no entry that was read is in use any more
   uint32_t read_so_far() const { return next_; }
   uint32_t taken_by_writer() const { return content_.taken; }
 
   // Returns whether take_back() has entries to give back.
   bool is_anything_read() const { return given_back_ != next_; }
 
-  // Returns whether a quarter of the entries or of the narrow ring has been read and not given back. Giving
-  // it back at once lets the writer go on before the lane is full.
+  // Returns whether a quarter of the lane's entries, or of the narrow ring, has been read and not given back.
+  // The caller should then call take_back(), so that the writer can go on before the lane is full.
   bool is_much_read() const {
     return next_ - given_back_ >= Format::kEntries / 4 ||
            payload_next_ - payload_given_back_ >= ring_bytes<Format>(RingWidth::kNarrow) / 4;
   }
 
-  // Asks the writer to ring when it puts an entry. Returns false if there already is an entry; then the
-  // writer need not ring. Returns true if the lane is broken, as no entry will come. REQUIRES: take_back()
-  // was called after the last next()
+  // Prepares to sleep: asks the writer to ring when it puts an entry. Returns true if the caller may sleep.
+  // Returns false, and takes the request back, if there already is an entry. Also returns true if the lane is
+  // broken, because no entry will come. REQUIRES: take_back() was called after the last next()
   bool sleep() {
     if (broken_) return true;
     asleep_ = true;

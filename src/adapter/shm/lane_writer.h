@@ -20,8 +20,8 @@ enum class Put : uint8_t {
   kFault,  // the payload's memory is gone; nothing has been put
 };
 
-// The room that a writer needs before it goes on: one entry with this many bytes of payload, and `spare` more
-// free entries behind it.
+// The room that a writer needs before it can go on: room for one entry with this many bytes of payload, and
+// `spare` further free entries.
 struct Room {
   uint32_t payload_bytes = 0;
   uint32_t spare = 0;
@@ -29,16 +29,16 @@ struct Room {
 
 // The writing end of a lane. One thread at a time.
 //
-// put() makes an entry visible at once. After some entries the caller asks must_ring(), and rings the reader
-// if it returns true. "To ring" means to wake the other process (LocalLine::ring()). The caller does so
-// before anything that may take long, and before wait_for_room(). When put() finds the lane full,
-// wait_for_room() asks the reader to ring.
+// put() makes an entry visible at once. "To ring" means to wake the other process (LocalLine::ring()). After
+// one or several entries the caller calls must_ring(), and rings the reader if it returns true. It does so
+// before anything that may take long, and before wait_for_room(). If put() finds the lane full, the caller
+// calls wait_for_room(), which asks the reader to ring when there is room.
 //
 // The writer uses only the narrow beginning of the payload ring, until use_ring() changes that.
 //
-// Each end also tells the other how many entries it has read from the opposite lane: the count travels in its
-// own entries (say_taken(), hear_taken()). So a process that has got an answer knows that there is room,
-// without reading the peer's counter.
+// Each process also tells the other how many entries it has read from the opposite lane. The count travels in
+// the entries that it writes (say_taken(), hear_taken()). So when a process gets an answer, it knows that its
+// own lane has room, without reading the peer's counter.
 //
 // The reader is untrusted. Only its counter and the counts in its entries are used. An impossible counter
 // breaks the lane.
@@ -50,8 +50,8 @@ class BasicLaneWriter {
 
   // `first`: the index at which counting begins, as given to format().
   explicit BasicLaneWriter(Lane& lane, uint32_t first = 0) : BasicLaneWriter(lane, lane, first) {}
-  // For a channel of two halves (ChannelHalf): `reader` is the half with the words that the reader writes. It
-  // is only read here.
+  // For a channel of two halves (ChannelHalf). `lane` is in our half. `reader` is the lane in the other
+  // process's half; it holds the words that the reader writes, and is only read here.
   BasicLaneWriter(Lane& lane, const Lane& reader, uint32_t first = 0)
       : lane_(&lane),
         reader_(&reader),
@@ -62,7 +62,8 @@ class BasicLaneWriter {
         payload_freed_(payload_next_) {}
 
   // Puts an entry with a head and a payload. `payload` is user memory and may fault (Put::kFault). REQUIRES:
-  // head.size() <= kMaxHead; payload_bytes <= kMaxPayload; the pieces have payload_bytes together
+  // head.size() <= kMaxHead; payload_bytes <= kMaxPayload; the pieces of `payload` have payload_bytes in
+  // total
   Put put(EntryKind kind, ConstBytes head, std::span<const ConstBytes> payload = {},
           uint32_t payload_bytes = 0) {
     return put_with(
@@ -73,8 +74,9 @@ class BasicLaneWriter {
         payload, payload_bytes);
   }
 
-  // As put(), but write(std::byte*) writes the head, of exactly head_bytes. The lane counts as full when at
-  // most kSpare entries are free: these are kept for entries that must not wait until others are read.
+  // Like put(), but the head, of exactly head_bytes, is written by a call of write(std::byte*). The lane
+  // counts as full when only kSpare entries or fewer are free. These are kept for entries that must not wait
+  // for the reader, such as acknowledgements.
   template <uint32_t kSpare = 0, class WriteHead>
   Put put_with(EntryKind kind, size_t head_bytes, WriteHead write, std::span<const ConstBytes> payload,
                uint32_t payload_bytes) {
@@ -120,8 +122,8 @@ class BasicLaneWriter {
     return Put::kDone;
   }
 
-  // Returns whether an entry with this much payload, and any head, finds room now. False if the lane is
-  // broken.
+  // Returns whether an entry with any head fits into the lane now, with as much payload and as many spare
+  // entries behind it as `room` says. Returns false if the lane is broken.
   bool has_room(Room room) const {
     const uint32_t end = end_of(room);
     if (fits(end, room.spare)) return true;
@@ -129,20 +131,21 @@ class BasicLaneWriter {
     return !broken_ && is_possible(consumed) && fits(end, room.spare, consumed, payload_freed_at(consumed));
   }
 
-  // Notes how many entries of this lane its reader has read, as an entry of the opposite lane says. Ignores
-  // counts that are older than the known one, and impossible ones.
+  // Notes how many entries of this lane the reader has read. The caller has got the count from an entry of
+  // the opposite lane (LaneReader::taken_by_writer()). Ignores counts that are older than the known one, and
+  // impossible ones.
   void hear_taken(uint32_t taken) {
     if (!broken_ && is_possible(taken)) note_consumed(taken);
   }
   // Sets the count that later entries carry: how many entries of the opposite lane this process has read.
   void say_taken(uint32_t taken) { taken_ = taken; }
 
-  // Returns whether the reader sleeps and the caller must ring it now. Returns true at most once for each
-  // time that it goes to sleep.
+  // Returns whether the reader sleeps and the caller must ring (wake) it now. Returns true at most once for
+  // each time that the reader goes to sleep.
   //
   // The reader first says that it sleeps, then looks for an entry. We first put the entry, then look whether
-  // the reader sleeps. A full fence lies between the two steps on either side, so at least one side sees the
-  // other.
+  // the reader sleeps. Both sides have a full fence between these two steps. So the reader finds the entry,
+  // or we find that the reader sleeps.
   bool must_ring() {
     if (looked_at_ == next_) return false;  // it looked itself, after what was put until then
     looked_at_ = next_;
@@ -153,9 +156,9 @@ class BasicLaneWriter {
     return std::exchange(answered_, asks) != asks;
   }
 
-  // Asks the reader to ring when it has given back so much that there is this room. Returns false if there
-  // already is. Always returns true if the lane is broken. Smaller entries that are put meanwhile do not
-  // cancel the request.
+  // Asks the reader to ring when it has given back enough entries and payload for `room`. Returns false if
+  // there already is this room. Always returns true if the lane is broken. The request stays when smaller
+  // entries are put meanwhile.
   bool wait_for_room(Room room) {
     if (broken_) return true;
     waits_ = true;
@@ -166,21 +169,21 @@ class BasicLaneWriter {
     return !find_room(end_of(room), room.spare);
   }
 
-  // Sets how much of the payload ring to use. The change happens when the ring is empty; until then no more
-  // payload is put into it.
+  // Sets how much of the payload ring to use. The change takes effect when the ring is empty; until then
+  // put() returns kFull for entries that need the ring.
   void use_ring(RingWidth width) { wanted_width_ = width; }
   RingWidth wanted_width() const { return wanted_width_; }
   bool is_wide() const { return wanted_width_ != RingWidth::kNarrow; }
-  // Goes back to the beginning of the payload ring now. Returns false if the ring is not empty or no entry is
-  // free.
+  // Makes the lane use only the narrow beginning of the payload ring again, at once. Returns false, without a
+  // change, if the ring is not empty, no entry is free, or the lane is broken.
   bool narrow() {
     if (!find_room(payload_next_, 0) || payload_freed_ != payload_next_) return false;
     wanted_width_ = RingWidth::kNarrow;
     if (width_ != wanted_width_) put_mark();
     return true;
   }
-  // Returns whether the reader can fetch payloads from the writer's memory (rendezvous,
-  // EntryKind::kLentPacket).
+  // Returns whether the reader can fetch payloads from the memory of this process (rendezvous,
+  // EntryKind::kLentPacket), as it says itself.
   bool may_lend() const { return reader_->takes_lent.load(std::memory_order_relaxed) == 1; }
   // Returns the part of the payload ring that a narrow lane does not use.
   std::span<std::byte> beyond_narrow_ring() const {
@@ -191,9 +194,10 @@ class BasicLaneWriter {
   // Counts the bytes that have gone through the payload ring, with padding. Free-running.
   uint32_t payload_position() const { return payload_bytes_; }
 
-  // put_so_far() counts the entries that were put, free-running. is_given_back() returns whether the reader
-  // has given back that many; also true if the lane is broken. The reader gives an entry back soon after it
-  // was read, at the latest when it finds no more.
+  // put_so_far() returns how many entries were put; it wraps at 2^32. is_given_back(so_far) returns whether
+  // the reader has given back all entries that were put before put_so_far() returned `so_far`. It also
+  // returns true if the lane is broken. The reader gives an entry back soon after it was read, at the latest
+  // when it finds no more.
   uint32_t put_so_far() const { return next_; }
   bool is_given_back(uint32_t so_far) const {
     const uint32_t consumed = latest_consumed(std::memory_order_acquire);
@@ -206,7 +210,8 @@ class BasicLaneWriter {
 
  private:
   // Returns whether a payload that ends at `end` fits into the ring. A payload in the entry itself always
-  // fits. While a change of the ring's size waits, other payloads fit only into an empty ring.
+  // fits. While a change of the ring's size is pending (use_ring()), other payloads fit only into an empty
+  // ring.
   bool fits_ring(uint32_t end, uint32_t freed) const {
     if (end == payload_next_) [[likely]]
       return true;
@@ -225,8 +230,8 @@ class BasicLaneWriter {
     return place_payload(payload_next_, payload_bytes, ring_bytes_);
   }
 
-  // Puts an entry that announces the wanted size of the ring, which is used from then on. REQUIRES: the ring
-  // is empty, an entry is free
+  // Puts an entry that announces the wanted size of the payload ring. From then on the ring has this size.
+  // REQUIRES: the ring is empty, and an entry is free
   void put_mark() {
     auto& entry = lane_->entries[next_ % Format::kEntries];
     entry.content.payload_bytes = 0;
@@ -241,9 +246,10 @@ class BasicLaneWriter {
     ring_bytes_ = ring_bytes<Format>(width_);
   }
 
-  // Returns whether to put the next payload at the ring's start: the ring is empty, and little of it has been
-  // used since its beginning. So messages that wait for each other reuse the same cache lines, which are in
-  // their processors' first caches. In a stream, reused lines would have to come from the reader's cache.
+  // Returns whether to put the next payload at the ring's start: the ring is empty, and only a little of its
+  // beginning has been used. Then messages that alternate with answers reuse the same few cache lines, which
+  // stay in the first-level caches. In a stream this would be slower: the writer would have to fetch the
+  // reused lines from the reader's cache.
   bool begins_again() const {
     const uint32_t used = payload_next_ & (ring_bytes_ - 1);
     return payload_freed_ == payload_next_ && used - 1 < Format::kMaxUsedAgain;
@@ -274,8 +280,8 @@ class BasicLaneWriter {
     consumed_ = consumed;
   }
 
-  // Reads the reader's counter. Returns whether there is room for an entry whose payload ends at `end`. An
-  // impossible counter breaks the lane.
+  // Reads the reader's counter. Returns whether there is room for an entry whose payload ends at `end`, and
+  // for `spare` further entries. An impossible counter breaks the lane.
   bool find_room(uint32_t end, uint32_t spare) {
     if (broken_) return false;
     const uint32_t consumed = latest_consumed(std::memory_order_seq_cst);
@@ -292,8 +298,9 @@ class BasicLaneWriter {
     return fits(end, spare);
   }
 
-  // Prefetches the lines for the next payload, if it is as long as this one: the reader's cache still has
-  // them. Does nothing while the reader may still have to read them.
+  // Prefetches the ring's cache lines for the next payload, which is assumed to be as long as this one. The
+  // lines are still in the reader's cache, so it takes time to fetch them. Does nothing if the reader has not
+  // given these bytes back yet.
   void fetch_next_place(uint32_t payload_bytes) {
     const PayloadPlace place = next_place(payload_bytes);
     if (!fits_ring(place.end, payload_freed_)) return;
@@ -321,8 +328,8 @@ class BasicLaneWriter {
   uint32_t asks_ = 1;      // the last value of writer_waits; odd, so never 0
   uint32_t answered_ = 0;  // the value of reader_sleeps for which the reader was rung last
   bool broken_ = false;
-  // The position where each entry's payload ends in the ring. An entry without one there has that of the
-  // entry before.
+  // For each entry, the position in the ring at which its payload ends. For an entry without a payload in the
+  // ring, it is the position of the entry before.
   std::array<uint32_t, Format::kEntries> payload_ends_{};
 };
 

@@ -14,7 +14,8 @@
 namespace verbena::shm {
 
 // The layout of a channel in the memory that two processes share: a lane for each direction. A lane is a ring
-// of entries, one cache line each, and a payload ring: bytes for payloads that do not fit into an entry.
+// of entries, one cache line each, and a payload ring, which holds the payloads that do not fit into an
+// entry.
 //
 // No position is stored in the memory. Writer and reader compute every place by the same rule from their own
 // counters. So neither can lead the other outside the lane.
@@ -23,10 +24,10 @@ inline constexpr uint32_t kChannelMagic = 0x4c42'5256;  // "VRBL"
 inline constexpr uint32_t kLayoutVersion = 7;
 inline constexpr uint32_t kEntries = 256;
 inline constexpr uint32_t kEntryBytes = 64;
-// How much of the payload ring is used: only its beginning, until the lane has to carry much. Measured
-// between distant processors: rings of 224 KiB and more carry 15 GB/s, rings of 64 to 160 KiB only 9 to 10
-// GB/s. Measured between processors with a common outer cache: a ring as large as their own cache carries 17
-// GB/s, one of 256 KiB only 9 GB/s, as it is read from the common cache.
+// How much of the payload ring is used: only its beginning (kNarrow), until a stream needs more. Measured
+// between distant CPUs: rings of 224 KiB and more carry 15 GB/s, rings of 64 to 160 KiB only 9 to 10 GB/s.
+// Measured between CPUs that share an outer cache: a ring as large as a CPU's private cache carries 17 GB/s,
+// one of 256 KiB only 9 GB/s, because it is read from the shared cache.
 enum class RingWidth : uint8_t { kNarrow, kWide, kWidest };
 inline constexpr size_t kRingWidths = 3;
 using RingSizes = std::array<uint32_t, kRingWidths>;  // in bytes, each a power of two
@@ -37,8 +38,8 @@ inline constexpr uint32_t kMaxHead = 52;  // in bytes: the part of an entry that
 inline constexpr uint32_t kMaxCopied = 256;
 // The limit of a channel's memory, in bytes, while its rings are narrow.
 inline constexpr uint32_t kMaxChannelBytes = 256 * 1024;
-// Limits for a payload that begins the ring again (EntryContent::from_start), in bytes. It has at least
-// kLeastAtStart, and at most kMaxUsedAgain of the ring have been used.
+// Conditions for putting a payload at the ring's start again (EntryContent::from_start), in bytes. The
+// payload has at least kLeastAtStart, and at most kMaxUsedAgain of the ring have been used since its start.
 inline constexpr uint32_t kLeastAtStart = 1024;
 inline constexpr uint32_t kMaxUsedAgain = 8 * 1024;
 // In bytes. A payload begins at a multiple of this in its ring.
@@ -48,7 +49,8 @@ inline constexpr uint32_t kPayloadUnit = 64;
 // kMessages: several small messages, each of which would be a packet on a network.
 // kLentPacket: a packet whose payload is still in the writer's memory (rendezvous). The entry's own payload
 // is a list of LentPiece that says where.
-// The last three announce how much of the payload ring the following entries use. The ring is empty then.
+// kNarrowRing, kWideRing, kWidestRing: how much of the payload ring the following entries use. When the
+// writer puts such an entry, the ring is empty.
 enum class EntryKind : uint8_t {
   kPacket = 1,
   kPath = 2,
@@ -85,8 +87,8 @@ static_assert(sizeof(LentPiece) == 16);
 // fit, else in the payload ring.
 struct EntryContent {
   uint16_t payload_bytes : 15;
-  // 1: the payload lies at the ring's start, although the ring has more room at its end. The ring holds
-  // nothing else.
+  // 1: the payload lies at the ring's start, although the ring has more room at its end. The ring is empty
+  // before this payload.
   uint16_t from_start : 1;
   uint8_t head_bytes;
   EntryKind kind;  // untrusted: any value may stand here
@@ -103,8 +105,8 @@ constexpr bool fits_in_line(size_t head_bytes, size_t payload_bytes) {
   return head_bytes + payload_bytes <= kMaxHead;
 }
 
-// The sizes and word types of a lane. Writer and reader are templates only for tests, which use smaller
-// lanes, and words that let a scheduler step in between any two accesses.
+// The sizes and word types of a lane. Reader and writer are templates only for tests. These use smaller
+// lanes, and word types that let a test's scheduler switch threads between any two accesses.
 struct LaneFormat {
   using Word = std::atomic<uint32_t>;
   static constexpr uint32_t kEntries = shm::kEntries;
@@ -152,11 +154,11 @@ struct BasicLane {
   // Written by the reader: how many entries it has given back. Free-running.
   alignas(kCacheLine) typename Format::Word consumed;
   // Written by the reader: 1 while it wants to be rung (woken, LocalLine::ring()), else 0. The writer that
-  // rings sets it back to 0. In a ChannelHalf the writer cannot change it. There it is a different odd number
-  // each time, and the writer remembers for which number it has rung.
+  // rings sets it back to 0. In a ChannelHalf the writer cannot write this word. So the reader stores a
+  // different odd number each time, and the writer remembers the number for which it rang last.
   alignas(kCacheLine) typename Format::Word reader_sleeps;
-  // Written by the reader: 1 from the time when it no longer heeds `in_access`, for good. Then the writer may
-  // not access its memory.
+  // Written by the reader: becomes 1 when the reader stops watching `in_access`, and stays 1. From then on,
+  // the writer may not access the reader's memory directly.
   typename Format::Word refuses_access;
   // Written by the reader: 1 while it can fetch payloads from the writer's memory (rendezvous), else 0.
   typename Format::Word takes_lent;
@@ -171,21 +173,21 @@ struct BasicLane {
   std::byte payload[Format::kRingBytes.back()];
 };
 
-// The place of a payload, as free-running byte positions. It is contiguous: a payload that would cross the
-// end of the ring begins at the ring's start.
+// The place of a payload in the payload ring, as byte positions that wrap at 2^32. The place is contiguous: a
+// payload that would cross the end of the ring begins at the ring's start.
 struct PayloadPlace {
   uint32_t begin;
   uint32_t end;
 };
 
-// Returns the next position that is the ring's start, or `position` if it is one. REQUIRES: as for
-// place_payload()
+// Returns the first position from `position` on that is the ring's start. REQUIRES: ring_bytes is a power of
+// two
 constexpr uint32_t next_start(uint32_t position, uint32_t ring_bytes) {
   return (position + ring_bytes - 1) & ~(ring_bytes - 1);
 }
 
-// Returns the place of a payload that is put at `position` or later. REQUIRES: ring_bytes is a power of two,
-// as in kRingBytes
+// Returns the place of the next payload: at `position`, or at the ring's next start if the payload would
+// cross the ring's end. REQUIRES: ring_bytes is a power of two, as in kRingBytes
 constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes, uint32_t ring_bytes) {
   const uint32_t bytes = (payload_bytes + kPayloadUnit - 1) & ~(kPayloadUnit - 1);
   const uint32_t left = ring_bytes - (position & (ring_bytes - 1));
@@ -193,8 +195,8 @@ constexpr PayloadPlace place_payload(uint32_t position, uint32_t payload_bytes, 
   return {begin, begin + bytes};
 }
 
-// Returns the first position in the payload ring if entries are counted from `first`. It is 0 except in tests
-// of counter overflow.
+// Returns the position in the payload ring at which a lane begins if its entries are counted from `first`.
+// Both are 0, except in tests of counter overflow.
 constexpr uint32_t first_payload_position(uint32_t first) {
   return first & ~(kPayloadUnit - 1);
 }
@@ -209,10 +211,10 @@ struct ChannelMemory {
   Lane lanes[2];                // [0] from the channel's maker to the other, [1] back
 };
 
-// Half of a channel between processes of different users. Each process has one half and writes only to that.
+// Half of a channel between processes of different users. Each process owns one half and writes only to that.
 // Only the owner's mapping is writable, and nobody can punch holes into the file (F_SEAL_FUTURE_WRITE). The
-// owner is the writer of the half's lane, and the reader of the lane in the other half. A reader's words
-// (consumed, reader_sleeps, refuses_access, takes_lent) lie in its own half.
+// owner writes the lane in its half, and reads the lane in the other half. The words that a reader writes
+// (consumed, reader_sleeps, refuses_access, takes_lent) lie in the reader's own half.
 struct ChannelHalf {
   std::atomic<uint32_t> magic;
   std::atomic<uint32_t> version;
@@ -235,8 +237,9 @@ static_assert(std::is_standard_layout_v<ChannelMemory> && std::is_trivially_dest
 static_assert(offsetof(ChannelHalf, lane) == 128 && sizeof(ChannelHalf) == 128 + sizeof(Lane));
 static_assert(std::is_standard_layout_v<ChannelHalf> && std::is_trivially_destructible_v<ChannelHalf>);
 
-// Makes a channel of memory that is all zero, as that of a new file is. With `first` == 0 it touches one page
-// only, so an unused channel costs little. `first`: the index at which entries are counted from (tests).
+// Formats memory that is all zero, as that of a new file is, as a channel. With `first` == 0 it touches one
+// page only, so an unused channel costs little. `first` is the index of the first entry; only tests use
+// another than 0.
 void format(ChannelMemory& memory, uint32_t first = 0);
 void format(ChannelHalf& half);
 

@@ -13,20 +13,20 @@
 
 namespace verbena::engine {
 
-// The payload of the packet that a PacketReader is at, if the payload still lies in the writer's memory
-// (rendezvous, EntryKind::kLentPacket). For the shard's lock holder.
+// The rendezvous payload of the packet that a PacketReader has just parsed: the payload is still in the
+// writer's memory (EntryKind::kLentPacket). For the shard's lock holder.
 class LentMemory final : public transport::LentPayload {
  public:
-  // Sets the memory from which payloads are fetched, and tells the lane's writer whether it may send such
-  // packets. Null: payloads cannot be fetched, and it may not.
+  // Sets the memory from which payloads are fetched; null: payloads cannot be fetched. Also tells the
+  // packets' writer, by the word `takes_lent` of `lane`, whether it may leave payloads in its memory.
   void set_memory(shm::Lane& lane, PeerMemory* memory) {
     lane_ = &lane;
     memory_ = memory;
     tell();
   }
 
-  // Takes the entry's list of LentPiece, which says where the payload lies. Returns false if the list is
-  // malformed, empty or longer than kMaxLentBytes.
+  // Takes the list of LentPiece in an entry, which says where the packet's payload lies. Returns false if the
+  // list is malformed, or if the payload is empty or longer than kMaxLentBytes.
   bool take(ConstBytes list);
 
   uint32_t bytes() const override { return bytes_; }

@@ -21,13 +21,13 @@
 
 namespace verbena::engine {
 
-// A channel to another slot of this host: memory that both processes have, and a socket between them. The
-// memory is offered and accepted by the socket. Later the socket shows whether the other process is still
-// there. ("The other" below always is that process.) Between different users each process has one half and
-// writes only to that (shm::ChannelHalf). When the other hangs up, packets that it has written are still
-// read.
+// A channel to another slot of this host ("the peer" below is the process at that slot): memory that both
+// processes have mapped, and a socket between them. One process offers the memory by the socket, and the
+// other accepts it. Later the socket shows whether the peer is still there. Between different users each
+// process has one half of the memory and writes only to that (shm::ChannelHalf). When the peer hangs up,
+// packets that it has written are still read.
 //
-// To ring is to wake a sleeping process. A process gives its wake-up descriptor (Bell) to processes of its
+// "To ring" is to wake a sleeping process. A process gives its wake-up descriptor (Bell) to processes of its
 // own user. All others ring it by a byte on the socket.
 //
 // Everything that comes by the memory or the socket is untrusted. For the shard's lock holder. Nothing
@@ -35,24 +35,24 @@ namespace verbena::engine {
 class LocalLine {
  public:
   enum class State : uint8_t {
-    kOffered,   // our memory, or our half; the other has not answered
-    kAwaiting,  // the other is to offer its memory
+    kOffered,   // our memory, or our half; the peer has not answered
+    kAwaiting,  // the peer is to offer its memory
     kOpen,
-    kLost,  // the other has hung up, refused, or does not keep to the rules
+    kLost,  // the peer has hung up, refused, or does not keep to the rules
   };
 
   // Makes the memory and offers it by the socket. Errors: ENOMEM, EMFILE and others of the kernel; EPIPE if
-  // the offer cannot be sent, as when the other has hung up.
-  // `board`: the export table by which the other process reaches our memory directly. If it is null, that
-  // process does not, and is treated like one of another user.
-  // `bell`: the wake-up that the other rings to wake us; null: it uses the socket. It outlives the line.
-  // `accounts`: count the time of calls for a process of another user. Their pointers remain valid as long as
-  // the line.
+  // the offer cannot be sent, for example because the peer has hung up.
+  // `board`: our export table, by which the peer may access our memory directly. If it is null, the peer gets
+  // no access, and is treated like a process of another user.
+  // `bell`: our wake-up, which the peer rings; null: the peer uses the socket. Must outlive the line.
+  // `accounts`: the time of calls for a process of another user is added to them. Their pointers must remain
+  // valid as long as the line lives.
   static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
                                                   const Bell* bell = nullptr, CallAccounts accounts = {});
   // Makes a line to this process itself: one lane, which is written and read here. Errors: the kernel's.
   static Result<std::unique_ptr<LocalLine>> loop(const Bell* bell = nullptr);
-  // Waits for the other to offer its memory. Arguments as for offer().
+  // Waits for the peer to offer its memory. Arguments as for offer().
   static std::unique_ptr<LocalLine> await(ForeignSocket socket, OwnBoard* board = nullptr,
                                           const Bell* bell = nullptr, CallAccounts accounts = {});
   ~LocalLine();
@@ -63,41 +63,42 @@ class LocalLine {
   bool is_open() const { return state_ == State::kOpen; }
   int fd() const { return socket_.get(); }
   // Registers the socket in an epoll set, which then reports when to call read_socket(). The event's data is
-  // this LocalLine*. The set must outlive the line, unless abandon() is called. Returns false if it cannot be
-  // registered.
+  // this LocalLine*. The set must outlive the line, unless abandon() is called. Returns false if the socket
+  // cannot be registered.
   bool announce_in(int poll_set) { return entry_.join(poll_set, socket_.get(), this); }
-  // Reads what has come by the socket: the offer, the answer, other messages, the end of the connection, and
-  // at most one ring. A malformed message makes the line kLost. If such calls have taken too much time, the
-  // line leaves the epoll set until resume().
+  // Reads messages that have come by the socket: the offer, the answer to it, others, the end of the
+  // connection, and at most one ring. A malformed message makes the line kLost. If calls on this socket have
+  // taken too much time (CallCosts), reads nothing, and takes the socket out of the epoll set until resume().
   void read_socket();
-  // Notes that the other was asked to ring once, as the reader is about to sleep or the writer waits for
-  // room. The next reading of the socket then counts as our own wish (CallCosts).
+  // Notes that we have asked the peer for one ring, because our reader is about to sleep or our writer waits
+  // for room. So the next read_socket() counts as caused by us and not by the peer (CallCosts::Cause).
   void expect_ring() { asked_rings_ = std::min(asked_rings_ + 1, kMaxAskedRings); }
-  // Rings the other, which sleeps. If such calls have taken too much time, it is rung later, in resume().
+  // Rings the peer, which sleeps. If such calls have taken too much time, it is rung later, in resume().
   void ring(CallCosts::Cause cause = CallCosts::Cause::kOurs);
-  // Does what was put off (ring(), read_socket()), if it may be done now. Returns the time from which the
-  // rest may be done; kNever if nothing is left.
+  // Rings the peer if ring() has put this off, and puts the socket back into the epoll set if read_socket()
+  // has taken it out, each if CallCosts allows it now. Returns the time from which the rest is allowed, or
+  // kNever if nothing is left.
   TimePoint resume(int poll_set);
-  // Returns whether the other is a process of another user, so that calls for it count in the accounts.
+  // Returns whether the peer is a process of another user, so that calls for it count in the accounts.
   bool is_foreign() const { return !is_ours_ && !own_end_; }
   const CallAccounts& accounts() const { return accounts_; }
-  // Marks the line as lost. The other notices when this line is destroyed.
+  // Marks the line as lost. The peer notices when this line is destroyed.
   void lose() { state_ = State::kLost; }
   // Returns whether the line was ever open.
   bool was_open() const { return was_open_; }
-  // For a child after fork(): lets go of the socket, the epoll set and the other's memory without effect on
+  // For a child after fork(): releases the socket, the epoll set and the peer's memory. This has no effect on
   // the parent's line.
   void abandon();
 
   // The maximum number of groups of which one end gets copies.
   static constexpr size_t kMaxGroups = 64;
   enum class Asked : uint8_t { kNo, kJustNow, kBefore };
-  // Asks the other for a copy of each datagram that it sends to the multicast group (MulticastWays). Returns
-  // kBefore if it has been asked already, and kJustNow if it is asked now. kNo: its library is too old,
-  // kMaxGroups are reached, or the message cannot be sent now.
+  // Asks the peer for a copy of each datagram that it sends to the multicast group (MulticastWays). Returns
+  // kBefore if the peer was asked before, and kJustNow if it is asked now. Returns kNo if its library is too
+  // old, kMaxGroups are reached, or the message cannot be sent now.
   Asked ask_for(const GroupKey& group);
   void decline(const GroupKey& group);
-  // wanted(): the groups of which the other wants copies. wanted_changes() counts the changes of that list.
+  // wanted(): the groups of which the peer wants copies. wanted_changes() counts the changes of that list.
   const std::vector<GroupKey>& wanted() const { return wanted_; }
   uint32_t wanted_changes() const { return wanted_changes_; }
 
@@ -105,23 +106,24 @@ class LocalLine {
   PacketWriter& writer() { return *writer_; }
   PacketReader& reader() { return *reader_; }
   bool has_lanes() const { return writer_.has_value(); }
-  // Returns whether the other is a process of our user in the same pid namespace, or this process itself.
-  // Only then it may learn addresses of our memory.
+  // Returns whether the peer is a process of our user in the same pid namespace, or this process itself. Only
+  // such a peer may learn addresses of our memory.
   bool is_shown() const { return is_shown_; }
-  // Passes on how many entries were read. Our writer tells the other with its next entry, and learns how many
-  // of our entries the other has read. REQUIRES: has_lanes(), something has been read, and nothing that was
-  // read is used any more
+  // Exchanges the counts of read entries between the line's reader and writer. The next entry that we write
+  // will tell the peer how many of its entries we have read. And our writer learns how many of our entries
+  // the peer has read, as its latest entry says. REQUIRES: has_lanes(), an entry has been read, and no entry
+  // that was read is in use any more
   void tell_taken() {
     const shm::LaneReader& read = reader_->lane();
     writer_->lane().say_taken(read.read_so_far());
     writer_->lane().hear_taken(read.taken_by_writer());
   }
-  // Returns the other's memory; nullptr: it is reached only by packets.
+  // Returns the peer's memory; nullptr: it is reached only by packets.
   PeerMemory* peer_memory() { return peer_memory_.get(); }
-  // Returns how far the other's memory is reached, or why not.
+  // Returns how far the peer's memory is reached, or why not.
   protocol::QpWay way() const { return way_; }
-  // Returns whether the other has accessed our memory for too long at once (AccessWatch): the line should be
-  // given up.
+  // Returns whether an access of the peer to our memory has lasted too long (AccessWatch). If so, the line
+  // should be given up.
   bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
  private:
@@ -130,8 +132,8 @@ class LocalLine {
   // As try_to_send(), for messages that the line needs: if it fails, the line is lost.
   bool send(ConstBytes message, std::span<const int> files = {});
   bool may_bring_file() const;
-  // Makes calls on the socket, whose time counts. Another process of our user could stop us anyway, so calls
-  // for it are not measured.
+  // Makes calls on the socket and adds their time to the accounts. Calls for another process of our user are
+  // not measured, because such a process could stop us anyway.
   template <class Calls>
   void measure(CallCosts::Cause cause, const Calls& calls);
   bool may_call(CallCosts::Cause cause) const { return !is_foreign() || accounts_.allow(cause); }
@@ -163,8 +165,8 @@ class LocalLine {
   }
   void open();
 
-  // The last member to be destroyed: others take a destroyed channel as a sign that its descriptors are
-  // closed.
+  // The first member, so it is destroyed last: when the channel's memory is unmapped, the channel's
+  // descriptors are closed already.
   std::shared_ptr<ChannelMapping> mapping_;
   std::optional<OwnHalf> our_half_;  // of a channel to another user's process, which has no mapping_
   std::optional<TheirHalf> their_half_;
@@ -175,7 +177,7 @@ class LocalLine {
   State state_;
   bool was_open_ = false;
   const CallAccounts accounts_;
-  // Rings that the other was asked for: for as many readings of the socket this process is the cause.
+  // Rings that the peer was asked for: for as many readings of the socket this process is the cause.
   static constexpr int kMaxAskedRings = 64;
   int asked_rings_ = 0;
   bool is_paused_ = false;                     // the socket has left the epoll set
@@ -183,20 +185,20 @@ class LocalLine {
   OwnBoard* const board_;
   const Bell* const bell_;  // ours
   std::optional<Bell> their_bell_;
-  bool takes_bells_ = false;      // the other's library knows bells
-  bool sends_copies_ = false;     // the other's library can send copies to groups
-  std::vector<GroupKey> asked_;   // groups whose copies we asked the other for
-  std::vector<GroupKey> wanted_;  // groups of which the other wants copies
+  bool takes_bells_ = false;      // the peer's library knows bells
+  bool sends_copies_ = false;     // the peer's library can send copies to groups
+  std::vector<GroupKey> asked_;   // groups whose copies we asked the peer for
+  std::vector<GroupKey> wanted_;  // groups of which the peer wants copies
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
   bool is_presented_ = false;
-  bool is_ours_ = false;  // the other is a process of our user and says that it sees the same processes as we
-  bool is_shown_ = false;      // and the kernel confirms that it is in our pid namespace
-  bool sees_the_same_ = true;  // the other says so, or its library is older and does not say
-  bool hung_up_ = false;       // the other has closed its end
+  bool is_ours_ = false;   // the peer is a process of our user and says that it sees the same processes as we
+  bool is_shown_ = false;  // and the kernel confirms that it is in our pid namespace
+  bool sees_the_same_ = true;  // the peer says so, or its library is older and does not say
+  bool hung_up_ = false;       // the peer has closed its end
   shm::Lane* our_lane_ = nullptr;
   shm::Lane* their_lane_ = nullptr;
-  std::shared_ptr<AccessWatch::Visitor> visitor_;  // the other, in our memory
+  std::shared_ptr<AccessWatch::Visitor> visitor_;  // the peer, in our memory
   std::unique_ptr<PeerMemory> peer_memory_;
   protocol::QpWay way_ = protocol::QpWay::kMemory;
   std::optional<PacketWriter> writer_;

@@ -15,8 +15,8 @@
 
 namespace verbena::engine {
 
-// Limits for one entry whose payload stays in the writer's memory (rendezvous). The reader fetches it at
-// once, with the shard's lock held.
+// Limits for one entry whose payload stays in the writer's memory (rendezvous). The reader fetches the whole
+// payload in one call, while it holds the shard's lock.
 inline constexpr uint32_t kMaxLentBytes = 256 * 1024;
 inline constexpr uint32_t kMaxLentPackets = 127;
 
@@ -36,21 +36,22 @@ inline constexpr transport::Traits kLocalTraits{
     .progress = transport::Traits::Progress::kDescriptor,
 };
 
-// Entries of a lane that only acknowledgements may take. Acknowledgements must not wait until the peer has
-// read requests: the QP may be destroyed meanwhile, and its peer would never learn that its messages have
-// arrived.
+// Number of entries in a lane that are reserved for acknowledgements. An acknowledgement must not wait until
+// the peer has read the requests in the lane. Our QP may be destroyed meanwhile, and the peer would never
+// learn that its messages have arrived.
 inline constexpr uint32_t kAcknowledgementEntries = 64;
 
 // Puts packets into a lane: headers as on a network, without UDP and ICRC. When a packet's path differs from
-// that of the packet before, an entry with the path precedes it. An acknowledgement waits for the next packet
-// to the same QP, and travels in its entry. flush() sends it without one.
+// that of the packet before, the writer first puts an entry with the path. An acknowledgement waits in the
+// writer until the next packet to the same QP, and travels in that packet's entry. flush() puts a waiting
+// acknowledgement into an entry of its own.
 //
 // For the shard's lock holder.
 class PacketWriter {
  public:
   explicit PacketWriter(shm::Lane& lane) : lane_(lane) {}
-  // For a channel of two halves (shm::ChannelHalf): `reader` is the half with the words that the reader
-  // writes.
+  // For a channel of two halves (shm::ChannelHalf). `lane` is in our half. `reader` is the lane in the peer's
+  // half, which holds the words that the peer's reader writes.
   PacketWriter(shm::Lane& lane, const shm::Lane& reader) : lane_(lane, reader) {}
 
   transport::SendStatus send(const transport::OutgoingPacket& packet);
@@ -98,27 +99,28 @@ class PacketWriter {
 class PacketReader {
  public:
   explicit PacketReader(shm::Lane& lane) : lane_(lane) {}
-  // For a channel of two halves (shm::ChannelHalf): `lane` is the other's and only read, `own` holds our
-  // words.
+  // For a channel of two halves (shm::ChannelHalf). `lane` is in the peer's half and is only read. `own` is
+  // in our half, and holds the words that our reader writes.
   PacketReader(const shm::Lane& lane, shm::Lane& own) : lane_(lane, own) {}
 
   struct Received {
     uint32_t packets = 0;
     bool must_ring = false;  // the writer waits for room, which there is now: the caller must ring it
   };
-  // Reads packets that cost at most `budget` together. A packet costs one; of messages that share an entry,
-  // two cost one. A payload in the peer's memory costs more, by its length.
+  // Reads packets until they have cost `budget`, or the lane is empty. A packet costs one; of messages that
+  // share an entry, two cost one. A payload in the peer's memory costs more, by its length.
   // Calls take(IncomingPacket) for each packet. If it is a PlainSend, take_plain(PlainSend, Path) is called
   // first, and take() only if that returns false. Calls refuse(ParseError) for each malformed entry. An
-  // acknowledgement in the same entry comes with its packet.
-  // Entries may be given back to the writer only by a later call that finds nothing, or by give_back(). To do
-  // so after each packet would cost as much as the packet.
+  // acknowledgement in a packet's entry is passed with the packet.
+  // Entries that were read may go back to the writer only when many have been read, in a later call that
+  // finds nothing, or by give_back(). To give each back at once would cost as much as the packet.
   template <class Take, class TakePlain, class Refuse>
   Received receive(uint32_t budget, Take take, TakePlain take_plain, Refuse refuse) {
     Received received;
     shm::LaneReader::Read read;
-    // Each packet may have a path ahead of it. One who puts paths and no packets can put them as fast as they
-    // are read here, where nothing else has its turn.
+    // A path entry may precede each packet, so there may be two entries for each packet. The limit is for a
+    // peer that writes only paths, as fast as they are read here: nothing else of this shard would get a
+    // turn.
     uint32_t entries = 2 * budget;
     uint32_t cost = 0;
     for (; cost < budget && entries > 0 && lane_.next(read); --entries) {
@@ -141,23 +143,23 @@ class PacketReader {
         cost += (packet_count() + 1) / 2 + (is_lent_ ? lent_.bytes() / shm::kMaxPayload : 0);
         give(take);
       }
-      // The other may go on while the rest is read.
+      // The writer may go on while the rest is read.
       if (lane_.is_much_read()) received.must_ring |= lane_.take_back();
     }
     if (received.packets == 0 || lane_.is_much_read()) received.must_ring |= lane_.take_back();
     return received;
   }
-  // Sets the memory from which payloads are fetched (rendezvous); null: none can be fetched. `memory`
-  // outlives the reader, or the next call of this.
+  // Sets the memory from which payloads are fetched (rendezvous); null: none can be fetched. `memory` must
+  // live until the next call of fetch_from(), or as long as the reader.
   void fetch_from(PeerMemory* memory) { lent_.set_memory(lane_.lane(), memory); }
-  // Gives back what was read. Called before receive() is not called for a while. Returns true if the caller
-  // must ring the writer.
+  // Gives back to the writer all entries that were read. Called when receive() will not be called for a
+  // while. Returns true if the caller must ring (wake) the writer, which waits for room.
   bool give_back() { return lane_.take_back(); }
   // Returns whether receive() would find an entry, or give entries back.
   bool has_work() const { return lane_.is_something_there() || lane_.is_anything_read(); }
   shm::LaneReader& lane() { return lane_; }
-  // Returns whether allows(path) holds for the path of the packets that are read now. The answer is cached
-  // until the path or `generation` changes. REQUIRES: generation != 0
+  // Returns allows(path) for the path of the packets that are being read. The result is cached until the path
+  // changes, or `generation` differs from that of the last call. REQUIRES: generation != 0
   template <class Allows>
   bool is_path_allowed(uint32_t generation, Allows allows) {
     if (path_checked_in_ != generation) [[unlikely]] {
@@ -178,8 +180,8 @@ class PacketReader {
   // Returns for how many packets the entry that parse() took counts.
   uint32_t packet_count() const { return std::max(static_cast<uint32_t>(messages_.size()), 1u); }
   void set_path(ConstBytes encoded);
-  // Parses an entry into packet_, carried_, messages_ and lent_. Returns why if it is malformed, else
-  // nothing.
+  // Parses an entry into packet_, carried_, messages_ and lent_. Returns the error if the entry is malformed,
+  // else nullopt.
   std::optional<roce::ParseError> parse(const shm::LaneReader::Read& read);
   bool take_lengths(ConstBytes head, uint32_t count, size_t payload_bytes);
   // Parses an entry of kind kPacket. Returns true if it is a PlainSend, which is then in plain_.

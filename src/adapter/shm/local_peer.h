@@ -24,13 +24,14 @@ namespace verbena::engine {
 
 class CaptureTap;
 
-// Another slot of this host, and the shared-memory route to its process ("the other" below). There may be two
-// lines (channels) for a while: one that we asked for, and one that the other asked for. If both asked at
-// once, the one that the lower slot asked for stays. Packets are received from both lines and sent by one.
-// While no line is open, sent packets are lost, and the QPs' timers send them again.
+// Another slot of this host, and the shared-memory route to its process ("the other process" below). There
+// may be two lines (channels) for a while: one that we asked for, and one that the other process asked for.
+// If both asked at once, only one line stays: the one that the process with the lower slot number asked for.
+// Packets are received from both lines and sent by one. While no line is open, sent packets are lost, and the
+// QPs' timers send them again.
 //
-// A LocalPeer lives as long as the shard, as QPs keep its route. The process at the slot may change. For the
-// shard's lock holder.
+// A LocalPeer lives as long as the shard, because QPs keep its route. The slot may later belong to another
+// process. For the shard's lock holder.
 class LocalPeer final : public transport::PacketSink, public transport::DirectAccess {
  public:
   enum Side : uint8_t { kAskedByUs, kAskedByThem };
@@ -45,8 +46,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   transport::SendStatus send_plain(const roce::Path& path, const transport::PlainSend& message) override;
   uint32_t put_so_far() const override;
   bool is_taken(uint32_t so_far) const override;
-  // Sends a copy of a datagram that goes by another route as well, if there is room, else not. That route
-  // counts and captures the datagram.
+  // Sends a copy of a datagram that is also sent by another route. Drops the copy if there is no room. The
+  // datagram is counted and captured by the other route only.
   void send_copy(const transport::OutgoingPacket& packet);
   bool is_of_our_user() const override;
   bool is_best_for(const Run& run) override;
@@ -63,8 +64,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   void set_line(Side side, std::unique_ptr<LocalLine> line);
   // Chooses the line for sending. Called when a line has opened or was lost.
   void lines_changed();
-  // Does what lines had put off (LocalLine::resume()). Returns the time when to call this again; kNever:
-  // nothing is left.
+  // Calls LocalLine::resume() for all lines, for the calls that they have put off. Returns the time at which
+  // to call this again, or kNever if nothing is left.
   TimePoint resume(int poll_set) {
     TimePoint next = kNever;
     for (const auto& line : lines_) {
@@ -78,17 +79,17 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   // Sets where packets are recorded from now on, besides being sent; null: nowhere.
   void set_tap(CaptureTap* tap) { tap_ = tap; }
 
-  // Asks the other for copies of what it sends to the multicast group.
+  // Asks the other process for copies of what it sends to the multicast group.
   LocalLine::Asked ask_for(const GroupKey& group) {
     return sends_by_ != nullptr ? sends_by_->ask_for(group) : LocalLine::Asked::kNo;
   }
-  // Asks the other to send no more such copies.
+  // Asks the other process to send no more such copies.
   void decline(const GroupKey& group) {
     for (const auto& line : lines_) {
       if (line != nullptr) line->decline(group);
     }
   }
-  // Calls visit(GroupKey) for each group of which the other wants copies.
+  // Calls visit(GroupKey) for each group of which the other process wants copies.
   template <class Visit>
   void for_each_wanted(Visit visit) const {
     for (const auto& line : lines_) {
@@ -97,7 +98,7 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
     }
   }
 
-  // Calls visit(PeerMemory&) for each line by which the other's memory is reached.
+  // Calls visit(PeerMemory&) for each line by which the other process's memory is reached.
   template <class Visit>
   void for_each_memory(Visit visit) const {
     for (const auto& line : lines_) {
@@ -116,8 +117,8 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
     }
   }
 
-  // Sends an acknowledgement that waits in the writer, and rings (wakes) the other if it sleeps and there are
-  // new packets. Returns false if there was no room for the acknowledgement.
+  // Sends the acknowledgement that waits in the writer, if any. Rings (wakes) the other process if it sleeps
+  // and new packets were put. Returns false if there was no room for the acknowledgement.
   bool push();
   bool has_room();
   // Asks to be rung when there is room. Returns false if there already is, or no line is open.
@@ -133,24 +134,25 @@ class LocalPeer final : public transport::PacketSink, public transport::DirectAc
   bool is_wanted = false;
   // The slot occupies one of the places for guests (GuestPlaces).
   bool is_guest = false;
-  // We have asked for a channel, and the agent or the other has not answered yet.
+  // We have asked for a channel, and the agent or the other process has not answered yet.
   bool is_asking = false;
   // The number of times that we asked without a final answer: none came, or EAGAIN. 0 after any other answer.
   uint8_t questions = 0;
-  // The socket of a channel that the other asked for while our own question, which has priority, is open. It
-  // is used if our question fails, and closed if our channel opens. Empty: none.
+  // The socket of a channel that the other process asked for, while we wait for the channel that we asked
+  // for, which has priority. The socket is used if we do not get our channel, and closed if our channel
+  // opens. Empty: none.
   ForeignSocket put_off;
   // The errno value of the last question for a channel that failed; 0: none failed.
   int refusal = 0;
   // A connecting thread has waited for this slot without success; the next ones do not wait.
   bool kept_waiting = false;
 
-  // Returns how QPs to this slot reach the other's memory, for resource tracking (rdma tool).
+  // Returns how QPs to this slot reach the other process's memory, for resource tracking (rdma tool).
   protocol::QpWay way() const { return sends_by_ != nullptr ? sends_by_->way() : protocol::QpWay::kMemory; }
 
   bool was_open = false;                               // is_open() when its QPs were last rerouted
   protocol::QpWay was_way = protocol::QpWay::kMemory;  // way() when its QPs last reported it
-  // Called when a part of the other's memory has been mapped here. May be empty.
+  // Called when a part of the other process's memory has been mapped here. May be empty.
   std::function<void()> on_mapping;
   ListHook full_hook;    // in the list of peers whose lane is full
   ReadyList waiting;     // QPs that wait for room in the lane

@@ -16,14 +16,16 @@
 
 namespace verbena::engine {
 
-// Parts of another process's memory that are shared memory anyway, and that are mapped here as well. They are
-// read and written with plain loads and stores. The kernel says where they are (process_map.h,
-// peer_mapping.h). The other process is not asked, and may sleep.
+// Parts of another process's memory that are mapped in this process, too, because they are shared memory
+// (files in tmpfs or hugetlbfs, or System V segments). They are read and written with plain loads and stores.
+// The kernel says where they are (process_map.h, peer_mapping.h). The other process is not asked, and may
+// sleep.
 //
-// The memory behind a key is looked up after the key has been used a few times, as that takes a fraction of a
-// millisecond. The result is valid until the key changes, as an adapter pins pages once. The number of
-// mappings, their size and the time for look-ups are limited. A mapping that is unused for a while is
-// unmapped, so memory that its owner has freed is not kept.
+// The memory behind a key is looked up only after the key has been used kUsesBeforeLook times, because this
+// takes a fraction of a millisecond. The result is valid until the key changes, even if the other process
+// maps other memory there: an RDMA adapter, too, pins pages once. The number of mappings, their size and the
+// time for look-ups are limited. A mapping that is unused for a while is unmapped, so that memory which its
+// owner has freed is not kept.
 //
 // Another process may shorten the file at any time, so every access is guarded (adapter/memory/guarded.h).
 // For the shard's lock holder.
@@ -34,15 +36,15 @@ class MappedRegions {
   static constexpr uint64_t kMaxBytes = uint64_t{1} << 38;
   static constexpr uint32_t kUsesBeforeLook = 8;
 
-  // `board_file`: the file of that process's export table. It tells the process from a later one with the
-  // same pid.
+  // `board_file` is the file of the process's export table. The process has it mapped, which tells it from a
+  // later process with the same pid.
   MappedRegions(pid_t process, const FileIdentity& board_file) : process_(process), board_file_(board_file) {}
 
   // Returns whether the kernel lets us look at the process, and the process still has `board_file` mapped.
   bool can_look() const;
 
-  // Returns whether the key's memory is mapped, as far as is known here, and this thread may access it.
-  // Counts as a use of the key.
+  // Returns whether the key's memory is mapped here, as far as is known, and this thread may make guarded
+  // accesses to it. If it is not mapped, counts a use of the key.
   bool expects(uint32_t rkey) {
     const Known& entry = known(rkey);
     if (entry.key == rkey && entry.mapped != nullptr) [[likely]]
@@ -50,12 +52,13 @@ class MappedRegions {
     note_use(rkey);
     return false;
   }
-  // Looks up the key that expects() has found to be used often, and maps its memory if possible. Slow:
-  // REQUIRES: no access is under way (visit.h), for which the owner may wait
+  // If expects() has found a key to be used often, looks its memory up, and maps it if possible. This is
+  // slow. REQUIRES: this thread is not inside a visit (visit.h), for whose end the other process may be
+  // waiting
   void look(const shm::Board& board);
 
-  // Returns the address of the bytes here. nullptr: they are not mapped, not mapped any more, or not
-  // writable.
+  // Returns the address at which the bytes are mapped in this process. Returns nullptr if they are not mapped
+  // or no longer mapped, or if `to_write` is set and the mapping is read-only.
   std::byte* find(const shm::FoundAccess& access, uint64_t bytes, bool to_write) {
     const Known& entry = known(access.rkey);
     Mapped* const mapped = entry.key == access.rkey ? entry.mapped : nullptr;

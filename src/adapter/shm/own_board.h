@@ -14,15 +14,16 @@
 
 namespace verbena::engine {
 
-// 16 random bytes in this process's memory. Another process gets them with their address (Presentation). If
-// it reads the bytes there, it reads this very process, which still runs the same program.
+// 16 random bytes in this process's memory. Another process is told the bytes and their address
+// (Presentation). If it reads the same bytes at that address, it has reached this very process, which has not
+// called exec() since.
 struct Cookie {
   static constexpr size_t kBytes = 16;
   std::array<std::byte, kBytes> bytes{};
 };
 
-// This process's export table: what it shows to other processes of its keys and QPs (board.h), and which of
-// them may access its memory now. One for a process. Thread-safe.
+// This process's export table: the keys and QPs that it shows to other processes (board.h). Also knows which
+// of these processes may access its memory now (AccessWatch). One for a process. Thread-safe.
 class OwnBoard final : public memory::KeyPublisher {
  public:
   // Returns nullptr if the kernel lacks what this needs. Then no other process accesses our memory directly.
@@ -43,20 +44,20 @@ class OwnBoard final : public memory::KeyPublisher {
   // Removes the QP from the table, before it or its shard is destroyed.
   void hide(roce::Qpn qpn);
 
-  // Returns the file for the processes that may see the table. They can map it only read-only. Owned by this
-  // object.
+  // Returns the table's file, for the processes that may see the table. They can map it only read-only. The
+  // OwnBoard owns the descriptor.
   int file() const { return file_.get(); }
   const Cookie& cookie() const { return cookie_; }
 
-  // Adds or removes a channel by which another process may access our memory; see AccessWatch::add() and
-  // end().
+  // admit() adds a channel by which another process may access our memory, and dismiss() ends this; see
+  // AccessWatch::add() and end().
   std::shared_ptr<AccessWatch::Visitor> admit(std::shared_ptr<ChannelMapping> memory, shm::Lane& lane) {
     return watch_.add(std::move(memory), lane);
   }
   void dismiss(const std::shared_ptr<AccessWatch::Visitor>& visitor, bool gone);
 
-  // For a child after fork(): the table is the parent's. Functions do nothing from now on, except show(const
-  // shm::BoardQp&), which must not be called.
+  // For a child after fork(), where the table is still the parent's. From now on all functions that change
+  // the table or wait do nothing, except show(const shm::BoardQp&), which must not be called.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
 
  private:

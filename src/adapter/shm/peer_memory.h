@@ -23,13 +23,14 @@ namespace verbena::engine {
 
 // A message by which a process tells another where its export table (board) is. The kernel adds the sender's
 // credentials. The receiver opens the board in /proc/PID/fd, where the kernel admits only processes that may
-// ptrace the sender. A file sent along would reach every process of the user, less privileged ones too.
+// ptrace the sender. The message does not carry the file itself: every process of the user could use the
+// file, even one with fewer privileges, which may not ptrace the sender.
 struct Presentation {
   uint32_t magic;
   uint32_t version;  // of the channel's layout
   uint32_t type;     // which message it is (LocalLine)
-  // The sender's descriptor of the board, plus one; 0: it shows none. Older libraries send the file itself;
-  // then this has no meaning.
+  // The sender's descriptor number of the board, plus one; 0 if it shows no board. Older libraries send the
+  // board's file itself; then this field means nothing.
   uint32_t board;
   uint64_t cookie_address;
   std::byte cookie[Cookie::kBytes];
@@ -38,16 +39,17 @@ static_assert(sizeof(Presentation) == 40);
 
 // Makes the kernel add the sender's credentials to each message that this socket receives, or not.
 void ask_for_credentials(int socket, bool on);
-// Returns whether the kernel says that the sender is a process of our user, and we can see it: it has a pid
-// here.
+// Returns whether, according to the kernel, the sender is a process of our user that we can see: it has a pid
+// in our pid namespace. Returns false if this process has another effective user ID than its real one.
 bool is_of_our_user(const std::optional<ucred>& sender);
 
-// Returns whether the process is in our pid namespace, as the kernel shows it. A process in a container may
-// only claim so, to be shown our keys, which must not leave this namespace.
+// Returns whether the process is in our pid namespace, according to the kernel. Only such a process is shown
+// our keys, which must not leave this namespace. The claim of a process itself does not count: a process in a
+// container could claim to be here.
 bool is_in_our_pid_namespace(pid_t process);
 // Returns the number (inode) of the pid namespace whose processes we see. Two processes that get the same
-// number see each other. 0: we see none, as there is no /proc of that namespace, or as our user has no number
-// in our user namespace.
+// number see each other. Returns 0 if we see no processes, because there is no /proc of that namespace, or
+// because our user has no number in our user namespace.
 uint32_t sight_of_processes();
 // Sends one message with our credentials, and with a file if given. Does not block. Errors: EAGAIN: the
 // socket is full; others of sendmsg(2).
@@ -58,15 +60,16 @@ Result<void> send_with_credentials(int socket, ConstBytes message, std::optional
 // only lead to its own memory.
 //
 // The memory is reached in three ways:
-// - Memory that is shared anyway is mapped here as well (mapped_regions.h), and accessed directly.
+// - Shared memory is mapped in this process, too (mapped_regions.h), and accessed directly.
 // - Other memory is accessed by a descriptor of /proc/PID/mem. The descriptor belongs to the program that
 //   runs there now: after exec() or exit it reaches nothing. It also writes pages that became read-only after
 //   they were registered, as an adapter writes pinned pages.
-// - Long READs go by process_vm_readv(2), which is faster. It names the process by its pid, so the same call
-//   also reads the cookie, which no other program has at that address.
+// - Long READs go by process_vm_readv(2), which is faster. It names the process by its pid, which may belong
+//   to another process by then. So the same call also reads the cookie (own_board.h), which no other program
+//   has at that address.
 //
-// The kernel may forbid the last two, which need a debugger's rights. The first needs only the right to open
-// the files.
+// The kernel may forbid the last two ways, which need a debugger's rights. The first needs only the right to
+// open the shared files.
 //
 // For the shard's lock holder.
 class PeerMemory {
@@ -78,14 +81,15 @@ class PeerMemory {
   // Opens the memory of the process that sent `said`. If it cannot be reached, Opened::memory is null and
   // Opened::way says why. Then everything goes by packets, and the caller does not try again.
   // `board_file`: the file of its board; negative: the board is opened by said.board.
-  // `lane`: our lane to that process, where it can forbid further accesses (visit.h).
+  // `lane`: the lane that we write to that process. By a word in it, the process can forbid further accesses
+  // (visit.h).
   static Opened open(const Presentation& said, int board_file, const ucred& sender, shm::Lane& lane);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // See transport::DirectAccess. `request` covers the whole range; `offset` and `bytes` are the part for this
-  // call.
+  // These functions work as in transport::DirectAccess. `request` covers the whole range of the operation;
+  // `offset` and `bytes` are the part of the range that this call copies.
   bool is_best_for(const transport::DirectAccess::Run& run);
   bool is_mapped(uint32_t rkey);
   bool read(const shm::AccessRequest& request, uint64_t offset, uint64_t bytes,
@@ -94,12 +98,12 @@ class PeerMemory {
              std::span<const ConstBytes> from);
   std::optional<uint64_t> change(const shm::AccessRequest& request, const transport::AtomicChange& change);
 
-  // Returns whether payloads can be fetched from this memory (rendezvous). The kernel may refuse at any time;
-  // then this becomes false.
+  // Returns whether payloads can be fetched from this memory (rendezvous). This may become false at any time,
+  // when the kernel has refused a fetch.
   bool can_fetch() const { return memory_ && knows_by_number_; }
-  // Fetches a payload that a QP of the process has left in its memory (rendezvous). Returns false if the QP
-  // has been changed meanwhile, the memory is not there, or the kernel refuses. Then `to` may have been
-  // written.
+  // Fetches the payload of a rendezvous, which a QP of the process has left in the process's memory. Returns
+  // false if the QP has been changed meanwhile, the memory is not there, or the kernel refuses. Then a part
+  // of `to` may have been written.
   bool fetch(const transport::Connection& connection, std::span<const shm::LentPiece> from,
              std::span<const ConstBytes> to);
 

@@ -16,8 +16,9 @@
 
 namespace verbena::engine {
 
-// The folder of a process in /proc. It always belongs to that one process: after its end nothing is found
-// here, even if another process has got its pid. REQUIRES: cancellation is off (CancellationOff).
+// The folder /proc/PID of one process, opened as a descriptor. It never shows another process: after the
+// process has ended, nothing is found here, even if another process gets its pid. REQUIRES: cancellation is
+// off (CancellationOff).
 class ProcessFolder {
  public:
   // Errors: the kernel's.

@@ -20,8 +20,8 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// A range of a process's memory that is a shared mapping of a part of a file. To the kernel System V segments
-// are files, too.
+// A range of a process's memory in which the process has mapped a part of a file as shared memory. System V
+// segments are such files to the kernel, too.
 struct SharedStretch {
   FileIdentity file;
   uint64_t offset = 0;  // in the file, in bytes, where the range begins
@@ -33,8 +33,8 @@ struct SharedStretch {
   uint64_t mapping_end = 0;
 };
 
-// Returns the identifier of the System V segment that the range is part of, judged by its path; nothing: it
-// is none. An ordinary file may have such a path, so the caller must check.
+// Returns the identifier of the System V segment that contains the range, or nullopt if the range's path is
+// not that of a segment. An ordinary file may have such a path, too, so the caller must check.
 std::optional<int> segment_behind(const SharedStretch& stretch);
 
 // The text of /proc/PID/maps. Pure, but for read().
@@ -47,8 +47,9 @@ class ProcessMap {
 
   // Returns whether the process has a shared and writable mapping of the file.
   bool maps_for_writing(const FileIdentity& file) const;
-  // Returns the part of a file that [begin, end) maps. Returns nullopt if some of the range does not map that
-  // one file contiguously, or is not shared. REQUIRES: begin < end
+  // Returns the part of a file that the process has mapped at [begin, end). Returns nullopt if a part of the
+  // range is not mapped as shared, or if the range is not one contiguous part of one file. REQUIRES: begin <
+  // end
   std::optional<SharedStretch> find(uint64_t begin, uint64_t end) const;
 
  private:

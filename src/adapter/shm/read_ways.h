@@ -9,21 +9,21 @@
 
 namespace verbena::engine {
 
-// Chooses how long READs of another process's private memory go in a stream of READs. By packets, both
-// processes copy at the same time. By a system call (process_vm_readv), the kernel copies once, on one
-// processor. Packets are twice as fast between near processors, the system call between distant ones. Neither
-// case can be recognised by the processors' names. So both are tried now and then, and the measured rate
-// decides.
+// Decides whether long READs of another process's private memory, in a stream of READs, go by packets or by a
+// system call (process_vm_readv). With packets, both processes copy at the same time. With the system call,
+// the kernel copies once, on one CPU. Packets are twice as fast between near CPUs, the system call between
+// distant ones. CPU names do not tell which case applies. So both ways are tried now and then, and the
+// measured rate decides.
 //
-// A READ with a pause before it always goes by the system call, which need not wait until the peer has time.
-// Pure. For the shard's lock holder.
+// A READ after a pause is not part of a stream. It always goes by the system call, which need not wait until
+// the peer has time. Pure. For the shard's lock holder.
 class ReadWays {
  public:
   // In bytes. Shorter READs are not measured. In a stream they go by packets.
   static constexpr uint32_t kLong = 1 << 16;
 
-  // Called while a stream of READs goes by packets. `bytes`: how many have been read since the last call.
-  // Returns whether the next READ should go by the system call.
+  // Called while the READs of a stream go by packets. Returns whether the next READ should go by the system
+  // call. `bytes` is how many bytes have been read since the last call; their rate is measured.
   bool leave_packets(uint64_t bytes, TimePoint now) {
     if (now >= compare_at_) compare(now);
     if (asked_at_ && now - *asked_at_ < kPauseOfPackets) packets_.add(bytes, now - *asked_at_);
@@ -32,8 +32,9 @@ class ReadWays {
            (kernel_.samples < kSamplesOfKernel || is_kernel_faster());
   }
 
-  // Called when no READ is under way, for the next READ of `bytes`. Returns whether the next READ should go
-  // by the system call. If so, copied() follows, with the time that it took.
+  // Called when no READ is under way, for the next READ, of `bytes` bytes. Returns whether this READ should
+  // go by the system call. If so, the caller calls copied() afterwards, with the times of the call's begin
+  // and end.
   bool takes(uint64_t bytes, TimePoint now) {
     const bool follows = follows_another(now);
     const auto before = std::exchange(declined_, std::nullopt);
@@ -55,8 +56,8 @@ class ReadWays {
  private:
   // A comparison is valid for this long.
   static constexpr Duration kHolds = std::chrono::seconds(2);
-  // A READ that comes this long after another does not belong to its stream. kPauseOfPackets: packets are not
-  // measured over a longer interval.
+  // kPause: a READ that begins this long after the end of another does not belong to the same stream.
+  // kPauseOfPackets: the rate of packets is not measured over a longer interval than this.
   static constexpr Duration kPause = std::chrono::microseconds(20);
   static constexpr Duration kPauseOfPackets = std::chrono::milliseconds(200);
   static constexpr uint32_t kSamplesOfKernel = 8;  // READs, or parts of them
@@ -81,8 +82,8 @@ class ReadWays {
   };
 
   bool is_compared() const { return packets_.samples >= kSamplesOfPackets; }
-  // Returns whether the next READ belongs to the same stream. The end of a READ that went by packets is not
-  // known here, so it is estimated from the measured rate.
+  // Returns whether the next READ belongs to the same stream as the READ before it. If that one went by
+  // packets, its end is not known here, and is estimated from the measured rate of packets.
   bool follows_another(TimePoint now) const {
     if (!declined_) return now - copied_at_ < kPause;
     if (!is_compared()) return now - declined_->at < kPauseOfPackets;

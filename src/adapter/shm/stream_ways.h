@@ -10,14 +10,14 @@
 
 namespace verbena::engine {
 
-// Chooses how long payloads go to another process in a stream. There are three ways. Two are payload rings of
+// Chooses one of three ways to send long payloads to another process in a stream. Two are payload rings of
 // different sizes (kWideRing, kWidestRing): we copy into the ring, and the reader copies out of it. In the
 // third, payloads stay where they are, and the reader fetches them by a system call (kLent: rendezvous,
 // transport::LentPayload).
 //
-// Which way is fastest depends on the two processors and their common caches: each is two to five times as
-// fast as the others somewhere. A hypervisor may change that at any time. So all are tried now and then for
-// some milliseconds, and the measured rate decides.
+// The fastest way depends on the CPUs of the two processes and on the caches that these CPUs share. Each way
+// is two to five times as fast as the others on some machine. A hypervisor may move the processes to other
+// CPUs at any time. So all ways are tried now and then for some milliseconds, and the measured rate decides.
 //
 // Pure. For the shard's lock holder.
 class StreamWays {
@@ -29,9 +29,9 @@ class StreamWays {
 
   Way way() const { return way_; }
 
-  // Returns the way for the payloads from now on. `streamed`: bytes of long payloads so far, by any way.
-  // `may_lend`: whether the reader can fetch payloads from our memory. The result may be kLent although it
-  // cannot, while ways are compared. So callers check both.
+  // Returns the way for the payloads from now on. `streamed` is the number of bytes of long payloads so far,
+  // by any way. `may_lend` says whether the reader can fetch payloads from our memory. While ways are
+  // compared, the result may be kLent although `may_lend` is false. So callers check both.
   Way follow(uint64_t streamed, TimePoint now, bool may_lend) {
     if (is_trying_) {
       try_on(streamed, now, may_lend);
@@ -52,8 +52,9 @@ class StreamWays {
   // A comparison is valid for this long: the first one, as a program may still be starting, and later ones.
   static constexpr Duration kHoldsAtFirst = std::chrono::milliseconds(125);
   static constexpr Duration kHolds = std::chrono::seconds(1);
-  // In bytes. After a change of ways, the old way's payloads are still under way, so the first kSettles are
-  // not measured. Then kMeasured are measured, or kMeasuredFor.
+  // kSettles, kMeasured: bytes. After a change to another way, payloads of the former way are still in
+  // flight, so the first kSettles bytes are not measured. Then the rate is measured over kMeasured bytes or
+  // the time kMeasuredFor, whichever ends first.
   static constexpr uint64_t kSettles = 4 << 20;
   static constexpr uint64_t kMeasured = 16 << 20;
   static constexpr Duration kMeasuredFor = std::chrono::milliseconds(4);

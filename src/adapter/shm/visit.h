@@ -8,14 +8,14 @@
 
 namespace verbena::shm {
 
-// Tells the owner of memory when another process (the visitor) accesses that memory directly: an access
-// guard. One such access is a visit.
+// An access guard: tells the owner of memory when another process (the visitor) accesses that memory
+// directly. One such access is a visit.
 //
 // The visitor says in its lane that a visit begins, checks the owner's export table (board), accesses the
 // memory, and says that the visit has ended. To revoke a right, the owner first changes its board, then looks
-// for visits, and waits until they have ended. A full fence lies between the two steps on both sides. So
-// either the visitor sees the changed board, or the owner sees the visit. A visit that begins later sees the
-// changed board.
+// for visits, and waits until they have ended. On each side, a full fence lies between the first two of these
+// steps. So either the visitor sees the changed board, or the owner sees the visit. A visit that begins later
+// sees the changed board.
 
 // The visitor's side. One thread at a time.
 template <class Format>
@@ -24,8 +24,9 @@ class BasicVisits {
   // `said`: the current value of in_access. A visit that it says is under way is over, as its line was.
   BasicVisits(BasicLane<Format>& lane, uint32_t said) : lane_(lane), count_(said & ~1u) {}
 
-  // Runs visit(), which checks the board first, by sequentially consistent loads, and returns whether it did
-  // the access. Returns that result, or false if the owner accepts no more visits.
+  // Runs visit() as a visit, and returns its result. visit() must first check the board, by sequentially
+  // consistent loads, and returns whether it accessed the memory. If the owner accepts no more visits, run()
+  // returns false without calling visit().
   template <class Visit>
   bool run(Visit visit) {
     lane_.in_access.store(count_ + 1, std::memory_order_seq_cst);
@@ -42,11 +43,11 @@ class BasicVisits {
 
 using Visits = BasicVisits<LaneFormat>;
 
-// The owner's side. REQUIRES: Format::full_fence() between the change of the board and the call of
-// visit_under_way().
+// The owner's side. REQUIRES: between the change of the board and the call of visit_under_way(), the owner
+// calls Format::full_fence().
 
-// Returns a number for the visit that is under way; 0: none. The visit is over when a later call returns
-// another number.
+// Returns a number that stands for the visit under way, or 0 if there is none. The visit is over when a later
+// call returns another number.
 template <class Format>
 uint32_t visit_under_way(const BasicLane<Format>& lane) {
   const uint32_t said = lane.in_access.load(std::memory_order_seq_cst);

@@ -16,9 +16,10 @@
 namespace verbena::transport {
 
 // SACK: selective acknowledgement from a Verbena responder to a Verbena requester. It lists the packets that
-// arrived after a missing one. An acknowledgement can only say "all before", and a NAK only "not this one".
-// So without SACKs a requester learns of one gap per round trip (IBTA volume 1, 9.7.5.1.1). On a link that
-// loses one packet in a hundred, that means a hundred packets per round trip, however fast the link is.
+// arrived after a missing one. An acknowledgement only says that all packets before a PSN have arrived, and a
+// NAK only names one missing packet. So without SACKs a requester learns of one gap per round trip (IBTA
+// volume 1, 9.7.5.1.1). On a link that loses one packet in a hundred, that means a hundred packets per round
+// trip, however fast the link is.
 //
 // The packet has a vendor opcode, one of those left to manufacturers (table 38). Its top bits name no
 // transport service, and adapters drop it (9.6.1.2). Linux rxe before 5.16 checks the PSN instead, and takes
@@ -96,8 +97,8 @@ struct RepeatedReads {
   // Adds a request. Drops the oldest one if there are kMax already.
   void add(const Request& request);
   void clear() { count = 0; }
-  // Drops the requests before `psn`. REQUIRES: they are answered. If these requests stayed, they might be
-  // repeated when other requests have their PSNs.
+  // Drops the requests before `psn`. REQUIRES: they are answered. Otherwise, after the PSNs have wrapped, an
+  // old request might be repeated while a newer request has its PSN.
   void drop_before(roce::Psn psn);
   std::span<const Request> all() const& { return {requests.data(), count}; }
   std::span<const Request> all() && = delete;  // it would dangle
@@ -157,8 +158,8 @@ struct ReceiverReport {
 // sends the count in a ReportRequest before the next datagram.
 //
 // The payload is three 32-bit words: the count, the sender's QPN, and the Q_Key. A packet without DETH does
-// not carry the QPN otherwise. The receiver checks the Q_Key, so that only a sender with the right to send
-// datagrams makes it keep state.
+// not carry the QPN otherwise. The receiver keeps state for each sender that requests reports. It checks the
+// Q_Key first, so that only a sender with the right to send datagrams can cause this.
 struct ReportRequest {
   static constexpr uint32_t kBytes = 12;
 
@@ -191,8 +192,8 @@ class ReportsOwed {
  public:
   // Payload bytes between reports to a sender that has confirmed no report. Its AckReq is ignored, since
   // Linux rxe sets AckReq, too. From the kOften-th report on, each report doubles the bytes, kMaxSeldom times
-  // at most. Reports never stop: where most packets are lost, the first reports and confirmations may be,
-  // too.
+  // at most. Reports never stop: where most packets are lost, the first reports and confirmations may have
+  // been lost, too.
   static constexpr uint64_t kUnheardBytes = 16 * 1024;
   static constexpr uint32_t kOften = 8;
   static constexpr uint32_t kMaxSeldom = 6;

@@ -30,8 +30,9 @@ enum QpCounter : uint8_t {
   kErrorNaksReceived,
   kLocalAckTimeouts,
   kImpliedLosses,  // times that a response skipped earlier ones, which must have been lost
-  // Received messages that UC, UD and raw QPs dropped: no receive request, a bad message or a wrong Q_Key.
-  // Also datagrams that UD dropped instead of sending them (HoldBudget in ud.h).
+  // Received messages that UC, UD and raw QPs dropped, for example because no receive request was posted or
+  // the Q_Key was wrong. Also counts datagrams that a UD QP dropped instead of sending them (HoldBudget in
+  // ud.h).
   kDroppedDatagrams,
   kCompletions,                     // entries for completion queues
   kMulticastSent,                   // packets; also counted as sent and received
@@ -115,8 +116,8 @@ enum CountedRequest : uint8_t {
 using CompletionCounts = std::array<std::shared_ptr<CompletionCount>, kCountedRequests>;
 
 // Statistics of a QP's path to its peer, if the path may lose packets. For a UD QP, they are those of the
-// destination that reported last. The holder of the shard's
-// lock writes them; any thread may read them.
+// path to the destination that sent the latest receiver report. The holder of the shard's lock writes them;
+// any thread may read them.
 enum PathNumber : uint8_t {
   kPathRoundTrip,          // ns, smoothed; 0: unknown
   kPathUsualRoundTrip,     // ns, recent RTT without a queue; 0: unknown
@@ -135,9 +136,9 @@ inline constexpr std::array<const char*, kPathNumberCount> kPathNumberNames = {
 
 using PathNumbers = std::array<std::atomic<uint64_t>, kPathNumberCount>;
 
-// Updates the statistics from `flow` and the number of bytes in flight. Sets them to 0 if `flow` is null:
-// nothing is known of the path. Leaves the numbers of lost and marked packets and of CNPs alone. Threads: the
-// caller holds the shard's lock.
+// Sets the statistics of the path's present state from `flow` and the number of bytes in flight. If `flow` is
+// null, sets them to 0, as nothing is known of the path. Never changes the counters of lost packets, marked
+// packets and CNPs. Threads: the caller holds the shard's lock.
 void show_path(PathNumbers& numbers, const congestion::Flow* flow, uint64_t in_flight);
 
 }  // namespace verbena::transport

@@ -17,8 +17,9 @@ namespace verbena::transport {
 //
 // Threads: the caller holds the shard's lock.
 
-// Returns why the queue pair refuses the packet's request, as far as it can be determined afterwards. The
-// text goes to the log, and to the peer if it is a process of the same user on this host (kRefusalOpcode).
+// Returns why the queue pair refuses the packet's request. The reason is looked for after the refusal, so it
+// may be inexact. The text goes to the log. It also goes to the peer if that is a process of the same user on
+// this host (kRefusalOpcode).
 std::string why_refused(const QueuePair& qp, const roce::Packet& packet, roce::NakCode code,
                         const Misfit& misfit = {}) noexcept;
 
@@ -33,8 +34,8 @@ std::string what_failed(const QueuePair& qp, const ibv_wc& receive, const Misfit
 std::string what_dropped(const QueuePair& qp, const roce::Address& from, roce::Qpn source,
                          const std::string& why) noexcept;
 
-// Describes that a completion is lost because a completion queue of the queue pair is full. `of_receives`
-// tells whether it is the queue for receive requests.
+// Describes a lost completion: `cq`, a completion queue of the queue pair, is full. `of_receives` tells
+// whether the completion is of a receive request; if not, it is of a send request.
 std::string what_overran(const QueuePair& qp, const queues::CompletionQueue& cq, bool of_receives) noexcept;
 
 }  // namespace verbena::transport

@@ -25,14 +25,14 @@ struct ForwardedRequest {
   // answered.
   uint32_t run = 0;
   uint32_t msn = 0;  // the target's MSN before this request
-  // The target has already had an answer to this request: the owner answers again from its responder
-  // resources.
+  // True if the target has already received the owner's answer to this request. The owner then answers again
+  // from its responder resources.
   bool repeated = false;
 };
 
-// Answer of a queue's owner to forwarded requests: an AETH with its PSN. An acknowledgement covers everything
-// of the run up to its PSN. A NAK acknowledges what is before its PSN, and ends the run; requests after it
-// are forgotten.
+// Answer of a queue's owner to forwarded requests: an AETH with its PSN. An acknowledgement covers all
+// requests of the run up to its PSN. A NAK acknowledges the requests before its PSN, and ends the run: the
+// owner executes no later request of this run.
 struct OwnerAnswer {
   uint32_t owner = 0;  // slot of the process that owns the queue
   uint32_t run = 0;
@@ -47,7 +47,8 @@ struct OwnerAnswer {
 // answers later: QueuePair::on_owner_answer() is then called. The process also sends READ and atomic
 // responses to the requester itself. If the process ends, QueuePair::on_owner_gone() is called.
 //
-// Threads: the caller holds the shard's lock. No function delivers an answer before it returns.
+// Threads: the caller holds the shard's lock. No function calls on_owner_answer() or on_owner_gone() before
+// it returns.
 class QueueOwners {
  public:
   virtual ~QueueOwners() = default;
@@ -66,10 +67,11 @@ class QueueOwners {
 // (IBTA volume 1, annex A14, assumes one adapter that owns all these queues.) The requests are forwarded in
 // order, and acknowledged once the process that owns the queue has answered.
 //
-// Only one owner's requests are unanswered at a time. Otherwise a later request of another owner could be
-// executed already when an earlier one must be repeated, and would then be executed twice. A request that
-// must wait for this reason stays in the target's reorder buffer. A target that does not keep early packets
-// drops the request, and asks for it by a NAK once everything before it is answered.
+// At any time, only one owner has unanswered requests. Otherwise a later request could be executed by a
+// second owner, while an earlier one fails at the first owner and must be repeated. The requester repeats
+// both, and the later one would be executed twice. So a request for a second owner stays in the target's
+// reorder buffer until the first owner has answered. A target that does not keep early packets drops the
+// request, and asks for it by a NAK once everything before it is answered.
 //
 // The unanswered forwarded PSNs are the last ones before the target's expected PSN. The target's Responder
 // keeps the expected PSN and the MSN, and sends all packets; this class only decides what to send.
@@ -97,8 +99,8 @@ class ForwardedRequests {
     uint32_t msn;
     bool in_message;  // it is receiving a message for a queue of its own process
   };
-  // kHeldBack: the request must wait for answers to earlier ones. kNotReady: the owner's process has no room
-  // for it now. kInvalid: it must be refused.
+  // kHeldBack: the request must wait until earlier ones are answered. kNotReady: the owner's process has no
+  // room for it now. kInvalid: the target must refuse it.
   enum class Result : uint8_t { kPassed, kHeldBack, kNotReady, kInvalid };
   struct Passage {
     Result result;
@@ -108,8 +110,8 @@ class ForwardedRequests {
   Passage pass(const roce::Packet& packet, const Target& target);
   // Forwards a repeated READ or atomic to the process that answered it first.
   void pass_again(const roce::Packet& packet, uint32_t msn);
-  // Notes that a request waits or is missing. The requester can be asked for it only after all forwarded
-  // requests are answered.
+  // Notes that a request behind the forwarded ones waits, or is missing. The target may ask the requester for
+  // it only after all forwarded requests are answered: the NAK that asks also acknowledges them.
   void hold_back() { ask_afterwards_ = true; }
   // Undoes hold_back(): that request has come and was executed or forwarded.
   void settle() { ask_afterwards_ = false; }
@@ -118,8 +120,9 @@ class ForwardedRequests {
   void note_asked(roce::Psn last);
   // RNR timer code with which requesters are asked to wait: 491 ms. The owner's answer ends the wait at once.
   static constexpr uint8_t kPatienceTimer = 31;
-  // Call when an unanswered request has come again. Returns true if an RNR NAK should ask the requester to
-  // wait: from 100 ms to kLongestPatience after the first repetition.
+  // Call when the requester has repeated a request that the owner has not answered. Returns true if an RNR
+  // NAK should ask the requester to wait. This is so from 100 ms to kLongestPatience after the first
+  // repetition.
   bool asks_for_patience(TimePoint now);
 
   // Instructions for the target that follow from an owner's answer.
@@ -139,8 +142,8 @@ class ForwardedRequests {
   };
   // Handles the answer of an owner. Ignores an answer that is not of the current run.
   Verdict on_owner_answer(const OwnerAnswer& answer, roce::Psn expected);
-  // Handles the end of an owner's process. If requests of the target depend on this owner, the target must
-  // refuse them with `code`.
+  // Handles the end of an owner's process. If the target has unanswered requests or an incomplete message
+  // with this owner, the verdict is to refuse them with `code`. Otherwise it is kNothing.
   Verdict on_owner_gone(uint32_t owner, roce::NakCode code);
   // Forgets all unanswered requests. Returns their number of PSNs, which the target must expect again.
   uint32_t take_back();
@@ -154,8 +157,8 @@ class ForwardedRequests {
   uint32_t owner_ = 0;
   uint32_t run_ = 0;  // 0: nothing was forwarded
   bool in_message_ = false;
-  // Whether the requester wants acknowledgements: one as soon as asked_first_ is answered, and one when
-  // asked_last_ is.
+  // Whether the requester wants acknowledgements. It wants one as soon as PSN asked_first_ is answered, and
+  // another when PSN asked_last_ is.
   bool asked_ = false;
   roce::Psn asked_first_;
   roce::Psn asked_last_;

@@ -16,9 +16,9 @@
 
 namespace verbena::transport {
 
-// The memory of a slice of a gather list, as pieces of this process's memory. Each packet builds a Pieces
-// object, so unused elements stay uninitialized: initializing them would take longer than everything else for
-// a small packet.
+// The memory of a slice of a gather list, as a list of pieces in this process's memory. Each packet builds a
+// Pieces object, so the unused elements stay uninitialized. Initializing them would take longer than all
+// other work for a small packet.
 class Pieces {
  public:
   std::span<const ConstBytes> get() const { return {begin(), count_}; }

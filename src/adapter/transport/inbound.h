@@ -33,8 +33,8 @@ struct Reception {
 };
 
 // Executes incoming SENDs and RDMA WRITEs packet by packet: checks their order within a message, places the
-// payload and completes receive requests. The service (RC or UC) checks PSNs and decides what follows from a
-// refusal.
+// payload and completes receive requests. The service (RC or UC) checks PSNs, and decides how to react when
+// this class refuses a packet.
 class Inbound {
  public:
   explicit Inbound(QueuePair& qp) : qp_(qp) {}
@@ -47,7 +47,7 @@ class Inbound {
   }
 
   // Executes the next packet. `lent` gives the payload if it is still in the sender's memory (rendezvous).
-  // `lent` is null if `packet` has its payload; the last packet of a message always has. REQUIRES:
+  // `lent` is null if `packet` has its payload, as the last packet of a message always does. REQUIRES:
   // takes(packet's operation)
   Reception execute(const roce::Packet& packet, LentPayload* lent = nullptr);
 
@@ -64,8 +64,8 @@ class Inbound {
 
   // Whether a message has begun and is not complete.
   bool in_message() const { return message_ != Message::kNone; }
-  // Whether a SEND is filling a receive request. Returns false if the SEND fills a tagged buffer, which
-  // completes differently, or if the request's shared queue has been destroyed.
+  // Whether a SEND is filling a receive request. Returns false if the receive queue is for tag matching, or
+  // if the shared queue of the request has been destroyed.
   bool fills_receive() const {
     return message_ == Message::kSend && qp_.receives().tags() == nullptr &&
            qp_.receives().current() != nullptr;

@@ -10,8 +10,9 @@
 
 namespace verbena::transport {
 
-// Encodes an Incast in bits 24 to 30 of a 32-bit word, above a PSN. Bits 28 to 30 are the dip number. Bits 24
-// to 27 are a number n. It stands for sqrt(2)^n senders; the encoding rounds down.
+// Encodes an Incast in bits 24 to 30 of a 32-bit word, whose lower bits are for a PSN. Bits 28 to 30 hold the
+// number of the latest dip (IncastMeter). Bits 24 to 27 hold a number n, which stands for sqrt(2)^n senders.
+// The encoding rounds the number of senders down.
 uint32_t incast_bits(const congestion::Incast& incast);
 // Decodes bits 24 to 30 of `word`. Every value is valid.
 congestion::Incast incast_of_bits(uint32_t word);
@@ -31,8 +32,9 @@ class IncastMeter {
   static constexpr Duration kInterval = std::chrono::milliseconds(32);
   // Max time from one dip to the next.
   static constexpr Duration kBetweenDips = std::chrono::milliseconds(800);
-  // Time to the next dip once there are more than 1.5 times as many senders as at the last dip. The time
-  // doubles with each dip, up to kBetweenDips. The first dips come often because new senders may miss some.
+  // Time to the next dip after the number of senders has grown to more than 1.5 times that at the last dip.
+  // The time doubles with each dip, up to kBetweenDips. The first dips come often because new senders may
+  // miss some.
   static constexpr Duration kBeforeNewcomers = std::chrono::milliseconds(100);
 
   // Adds the number of bytes that a queue pair has received since its last call. May begin a dip.
@@ -65,8 +67,9 @@ class IncastMeter {
 // Threads: the caller holds the shard's lock.
 class IncastShare {
  public:
-  // Counts a packet with `bytes` bytes of payload. Returns true if the packet's sender should get a report on
-  // other senders now: a new dip has begun, and there are other senders now or there were at the dip before.
+  // Counts a packet with `bytes` bytes of payload. Returns true if the packet's sender should now get a
+  // report on the number of senders. This is so once per dip, if there is more than one sender now or was at
+  // the dip before.
   bool on_packet(IncastMeter& meter, uint64_t bytes, TimePoint now) {
     bytes_ += bytes;
     if (now >= says_at_) {

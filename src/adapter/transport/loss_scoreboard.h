@@ -36,9 +36,9 @@ class LossScoreboard {
     roce::Psn first;
     roce::Psn limit;  // after the last missing PSN
     TimePoint since;  // when it was noticed missing, or last sent again
-    // When the latest retransmission should be acknowledged, judged by the RTT when it was sent. (Its RTT may
-    // be longer than a later one, as the queue in which it waited may be gone by then.) TimePoint{} before
-    // the first.
+    // When the latest retransmission should be acknowledged, judged by the RTT when it was sent. The present
+    // RTT may be shorter, because a queue on the path has emptied since, but the retransmission had to wait
+    // in that queue. TimePoint{} before the first retransmission.
     TimePoint answer_due{};
     bool lost = false;   // it must be sent again
     bool again = false;  // it has been sent again
@@ -46,15 +46,15 @@ class LossScoreboard {
     bool begun =
         false;  // `asked`, and the response has begun to arrive; `since` is when its latest part came
 
-    // Call when everything before this hole has arrived. If a request was repeated for the hole, its response
-    // has then begun to arrive.
+    // Call when everything before this hole has arrived. If the request of a READ or atomic was repeated for
+    // this hole, notes that its response has begun to arrive.
     void begin(TimePoint now) {
       if (!asked || !again || lost) return;
       begun = true;
       since = now;
     }
-    // Whether packets from `at` on, which are sent again now, may join this hole. They may if the hole ends
-    // at `at` and was itself sent again, no earlier than `earliest`.
+    // Whether this hole may be extended by the packets from `at` on, which are being sent again now. It may
+    // if it ends at `at`, and its own packets were sent again at `earliest` or later.
     bool may_grow(roce::Psn at, TimePoint earliest) const {
       return again && !lost && !asked && limit == at && since >= earliest;
     }

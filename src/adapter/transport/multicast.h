@@ -70,8 +70,8 @@ class MulticastMembers {
 // Recognizes duplicates of multicast datagrams, which may arrive twice: over shared memory and over the wire.
 // Either copy may be first, and either may be missing. Copies have the same sender QPN and PSN.
 //
-// Remembers the last kWindow packets of each sender, more than can wait in a socket. So a packet that is
-// older than these is no late copy: its sender has started again with other PSNs. Pure. Threads: the caller
+// Remembers the last kWindow packets of each sender, which are more than can wait in a socket. So a packet
+// with an older PSN is no late copy: its sender has started again with other PSNs. Pure. Threads: the caller
 // holds the shard's lock.
 class MulticastCopies {
  public:
@@ -88,8 +88,8 @@ class MulticastCopies {
     return std::ranges::any_of(senders_, [&](const auto& known) { return known->qpn == sender; });
   }
   // Notes that a copy of a packet has come. Returns true if the copy must be delivered, because it is the
-  // first. If the sender cannot be remembered (kMaxSenders, memory), returns true only for copies from the
-  // wire.
+  // first. Returns true only for copies from the wire if the sender cannot be remembered, because there are
+  // kMaxSenders others or memory has run out.
   bool is_first(Way way, roce::Qpn sender, roce::Psn psn, TimePoint now);
 
  private:

@@ -125,16 +125,17 @@ struct OutgoingPacket {
   // An acknowledgement to the same QP, to be sent before the packet. Only on routes with
   // Traits::carries_acknowledgements.
   const Acknowledgement* acknowledgement = nullptr;
-  // Lengths of the messages, if this is a batch of `count` messages of one packet each, with one piece of
-  // `payload` each. They share the headers except for two fields: the PSN is that of the first message, the
-  // acknowledgement request that of the last. Only on routes with Traits::joined_messages. Empty: an ordinary
-  // packet.
+  // Lengths of the messages, if this is a batch of `count` messages; empty for an ordinary packet. Each
+  // message has one packet and one piece of `payload`. The messages share `headers`: `psn` is that of the
+  // first, `ack_request` that of the last, and `pad` is not used. headers_of_message() returns the headers of
+  // each. Only on routes with Traits::joined_messages.
   std::span<const uint8_t> messages = {};
-  // Rendezvous: the payload may stay in place until it is acknowledged, for the receiver to fetch. Only for
-  // RC, not for the last packet of a message, and only while the route allows it (DirectAccess::lends()).
+  // Rendezvous: the payload may stay in the sender's memory until it is acknowledged, and the receiver
+  // fetches it from there. Only for RC, not for the last packet of a message, and only while the route allows
+  // it (DirectAccess::lends()).
   bool lent = false;
-  // Hint for batching: this packet should join the batch of the longer packet before it, although more
-  // packets of this size follow.
+  // Hint for batching: this packet should end the batch of the longer packet before it. Without the hint, it
+  // would begin a new batch if more packets of its size follow, for them to join.
   bool follows_longer = false;
 };
 
@@ -153,9 +154,9 @@ inline constexpr uint32_t kLongestJoinedMessage = 128;
 inline constexpr uint32_t kMaxJoinedMessages = 16;
 static_assert(kLongestJoinedMessage <= UINT8_MAX);
 
-// A SEND of RC in one packet or super-packet, with nothing but data: most messages over shared memory. A
-// PlainSend replaces a packet with these headers, and is cheaper to build and to examine than an
-// OutgoingPacket or IncomingPacket.
+// A SEND of RC in one packet or super-packet, without immediate data or invalidation. Most messages over
+// shared memory are such SENDs. A PlainSend stands for a packet with these headers, but is cheaper to build
+// and to examine than an OutgoingPacket or IncomingPacket.
 struct PlainSend {
   static constexpr uint8_t kOpcode = roce::make_opcode(roce::Service::kRc, roce::Operation::kSendOnly);
 
@@ -183,9 +184,9 @@ class LentPayload {
  public:
   virtual ~LentPayload() = default;
   virtual uint32_t bytes() const = 0;
-  // Copies the whole payload of a packet of `connection` to `to`, whose pieces have bytes() bytes in total.
-  // Returns false if the payload cannot be fetched. Then a part of `to` may have been written, and the sender
-  // must send the payload in a packet.
+  // Copies the whole payload to `to`, whose pieces have bytes() bytes in total. `connection` is the one that
+  // the packet belongs to. Returns false if the payload cannot be fetched. A part of `to` may have been
+  // written in this case, and the sender must send the payload in a packet.
   virtual bool fetch(const Connection& connection, std::span<const ConstBytes> to) = 0;
 };
 
@@ -213,8 +214,8 @@ struct PacketTrain {
   uint32_t packet_payload;   // bytes per packet: a multiple of four
   uint32_t count;
   // If not null, the port may send the packets from its own blocks without a copy, and pins these blocks
-  // here. A block stays pinned until all packets of the train are acknowledged. If `before_last`, the
-  // message's last packet follows the train, and must be acknowledged, too.
+  // here. They stay pinned until all packets of the train are acknowledged. `before_last`: the message's last
+  // packet follows the train, and the blocks stay pinned until it is acknowledged, too.
   BlockPins* pins = nullptr;
   bool before_last = false;
 

@@ -33,14 +33,14 @@ namespace verbena::transport {
 // Gives a QP the receive requests for its incoming messages, from its own receive queue or from a shared one.
 //
 // A request of the QP's own queue stays in the queue's ring until its message is complete. A request of a
-// shared queue is taken out of that queue, and held here until its message is complete. Messages of other QPs
-// take the following requests (IBTA volume 1, 10.2.9).
+// shared queue is taken out of that queue, and held here until its message is complete. Meanwhile, messages
+// of other QPs take the next requests of the shared queue (IBTA volume 1, 10.2.9).
 //
 // Threads: the caller holds the shard's lock, except for posting to own() (under QueuePair::recv_lock()).
 class Receives {
  public:
-  // `shared` may be null. `cq` and `pd` are the QP's; a shared queue has its own PD, and one for XRC or tag
-  // matching may have its own CQ.
+  // `shared` may be null. `cq` and `pd` are the QP's own. A shared queue has its own PD, which replaces `pd`.
+  // A shared queue for XRC or tag matching may have its own CQ, which replaces `cq`.
   Receives(queues::RecvQueue own, queues::SharedReceiveQueue* shared, queues::CompletionQueue* cq,
            memory::PdId pd)
       : own_(std::move(own)), shared_(shared), cq_(cq), pd_(pd) {
@@ -51,8 +51,8 @@ class Receives {
   const queues::RecvQueue& own() const { return own_; }
   queues::SharedReceiveQueue* shared() { return shared_; }
 
-  // XRC: takes receive requests from `shared` from now on. The peer's packet names this queue. REQUIRES: no
-  // message is being received
+  // XRC: takes receive requests from `shared` from now on, the queue whose number is in the peer's packet.
+  // REQUIRES: no message is being received
   void select(queues::SharedReceiveQueue& shared) {
     shared_ = &shared;
     if (held_ == nullptr) held_ = std::make_unique<queues::HeldReceive>();
@@ -66,8 +66,8 @@ class Receives {
 
   // The tagged buffers, if the queue is for tag matching; else nullptr.
   queues::TagList* tags() const { return shared_ != nullptr ? shared_->tags() : nullptr; }
-  // Makes the oldest tagged buffer that matches the tag the receive request of the current message. Returns
-  // false if none matches. REQUIRES: tags() is not null, and no request is held
+  // Takes the oldest tagged buffer with a matching tag as the receive request of the current message. Returns
+  // false if no buffer matches. REQUIRES: tags() is not null, and no request is held
   bool take_tagged(uint64_t tag) { return holding_ = tags()->take(tag, *held_); }
 
   // Returns the receive request of the current message, or of the next one if none has begun. Takes it from a
@@ -169,8 +169,8 @@ struct QpConfig {
   PathNumbers* path_numbers = nullptr;      // null: not recorded
   // Where a responder stores its protocol::ResponderProgress before each acknowledgement; null: nowhere.
   std::atomic<uint64_t>* progress = nullptr;
-  // Min ACK timeout; a program may ask for as little as 8 us. Threads share processors, so the answering
-  // thread may not run for some milliseconds. With a shorter timeout, that would look like loss.
+  // Min ACK timeout; a program may ask for as little as 8 us. Threads share processors, so the peer's thread
+  // may not get to run for some milliseconds. With a shorter timeout, such a pause would count as a loss.
   Duration least_ack_timeout = std::chrono::milliseconds(16);
   // Congestion control on routes that may lose packets.
   congestion::Kind congestion = congestion::Kind::kFixed;
@@ -234,16 +234,17 @@ class alignas(kCacheLine) QueuePair {
   QpAttributes& attributes() { return attributes_; }
   const QpAttributes& attributes() const { return attributes_; }
 
-  // The route of the QP's packets: found at the transition to RTR, and kept until RESET or reroute().
-  // Requests of a datagram QP have their own addresses: its route is that of the latest packet.
+  // The route of the QP's packets: found at the transition to RTR, and kept until RESET or reroute(). Each
+  // request of a datagram QP has its own destination, so the route of a datagram QP changes with its
+  // requests.
   const Route& route() const { return *route_; }
   // Call when there may be a better route to the peer. Looks up the route again, but not before packets in
   // flight have arrived: packets on the new route could overtake them. REQUIRES: the caller then calls
   // Shard::touched()
   virtual void reroute() {}
 
-  // Call when a packet of the connected peer has come over shared memory, so that both sides use shared
-  // memory. peer_is_local() is then true until this QP looks up its route again.
+  // Call when a packet of the connected peer has come over shared memory, which means that both sides use
+  // shared memory. peer_is_local() is then true until this QP looks up its route again.
   void note_local_peer() { peer_is_local_ = true; }
   bool peer_is_local() const { return peer_is_local_; }
 
@@ -263,7 +264,8 @@ class alignas(kCacheLine) QueuePair {
            awaits_receive_.load(std::memory_order_seq_cst);
   }
   // Sets whether a request of the peer waits for a receive request. While it does, publish_receives() returns
-  // true. The caller looks for receive requests after this call, as fail() does.
+  // true. The caller must look for receive requests after this call, as one may have been published just
+  // before.
   void await_receive(bool waits) {
     if (awaits_receive_.load(std::memory_order_relaxed) != waits) awaits_receive_.store(waits);
   }
@@ -320,7 +322,8 @@ class alignas(kCacheLine) QueuePair {
   virtual bool has_urgent() const = 0;
   virtual bool has_acknowledgement() const = 0;
   // Whether sending may wait to coalesce more requests: the next request is small, and earlier requests are
-  // in flight. The application waits for the earlier requests, so it will call a verb again soon.
+  // in flight. The application probably waits for these to complete, so it will soon call a verb again, and
+  // that call sends.
   virtual bool may_gather() const { return false; }
   // Whether received packets need their traffic class and hop limit: for a GRH, or for ECN marks.
   virtual bool wants_ip_details() const { return false; }
@@ -352,8 +355,8 @@ class alignas(kCacheLine) QueuePair {
   // The receive PSN as stored in the status page (protocol::kQpReceivePsn).
   virtual uint64_t receive_progress() const { return next_receive_psn().value(); }
 
-  // Complete all requests in the queue with IBV_WC_WR_FLUSH_ERR. REQUIRES: the state is ERR; for the send
-  // queue, ERR or SQE
+  // flush_send_queue() and flush_recv_queue() complete all requests in their queue with IBV_WC_WR_FLUSH_ERR.
+  // REQUIRES: the state is ERR, or SQE for the send queue
   void flush_send_queue();
   void flush_recv_queue();
 
@@ -366,8 +369,8 @@ class alignas(kCacheLine) QueuePair {
   ListHook acknowledgement_hook;
   std::atomic<bool> doorbell_rung{false};
   std::atomic<QueuePair*> doorbell_next{nullptr};
-  // Place of the QP in the shard's timer wheel, and the time for which it is there; kNever: it is not in the
-  // wheel.
+  // Place of the QP in the shard's timer wheel, and the time for which its timer is set. The time is kNever
+  // while the QP is not in the wheel.
   ListHook timer_hook;
   TimePoint timer_armed_for = kNever;
 
@@ -423,8 +426,8 @@ class alignas(kCacheLine) QueuePair {
   // Sends a control packet to any QP. Packet captures also show the source QP, which most control packets do
   // not carry on the wire.
   SendStatus send_word(const Route& route, const roce::Path& path, roce::Headers headers, ConstBytes payload);
-  // Keeps the peer's text on why it refuses our oldest request, for the error message. The peer is on this
-  // host, but its text is not trusted: keeps at most 400 bytes, and replaces unprintable ones.
+  // Keeps the peer's text that says why it refuses our oldest request, for the error message. The peer is on
+  // this host, but its text is not trusted: keeps at most 400 bytes, and replaces unprintable ones.
   void hear_refusal(ConstBytes words);
   // Counts a received packet for the IncastMeter. Returns true if the packet's sender should now get a report
   // on the other senders to this process; never for a lossless route.
@@ -443,8 +446,8 @@ class alignas(kCacheLine) QueuePair {
            incoming.interface_index == 0;
   }
   bool may(memory::Access access) const { return (attributes_.access & access) != 0; }
-  // Identifies this QP to the keys that the peer uses. In XRC, the protection domain is that of the shared
-  // receive queue (IBTA volume 1, annex A14).
+  // Returns the PD and QPN against which the keys that the peer uses are checked. In XRC, the PD is that of
+  // the shared receive queue (IBTA volume 1, annex A14).
   RemoteUser remote_user() const {
     return {config_.srqs != nullptr ? receives_.pd() : config_.pd, config_.qpn};
   }
@@ -490,8 +493,9 @@ class alignas(kCacheLine) QueuePair {
     if (state() == IBV_QPS_SQE || state() == IBV_QPS_ERR) flush_send_queue();
     if (state() == IBV_QPS_ERR) flush_recv_queue();
   }
-  // Completes a request that fetch_rendezvous() has posted: its READ completes the matched receive buffer
-  // with `status`, its SEND has no completion.
+  // Completes a request that fetch_rendezvous() has posted. If it is the READ, writes the completion of the
+  // matched receive buffer, with `status`. If it is the SEND, does nothing, as the program gets no completion
+  // for it.
   void complete_rendezvous(const queues::SendWqe& wqe, ibv_wc_status status);
   // Completes the current receive request with the result in `wc`. REQUIRES: receives().current() was not
   // null
@@ -538,8 +542,9 @@ class alignas(kCacheLine) QueuePair {
   void note_dropped(protocol::TraceDrop why, const roce::Headers& headers) const {
     note_frequent(trace::Kind::kDropped, {static_cast<uint64_t>(why), headers.opcode, headers.psn.value()});
   }
-  // Returns whether to log a dropped message, if the log has `level`. For services that send no NAKs. Returns
-  // true only for the first message per reason until RESET, as a peer may send any number.
+  // Returns whether to log that a message was dropped because of `why`. Used by services that send no NAKs.
+  // Returns true only if the log has `level`, and only for the first such message until RESET, as a peer may
+  // send any number.
   bool is_drop_to_be_said(protocol::TraceDrop why, LogLevel level) {
     if (log_level() < level) [[likely]]
       return false;

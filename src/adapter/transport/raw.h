@@ -144,8 +144,9 @@ struct ReceiveScaling {
 // next one by the time that its bytes take at the rate. A QP that was idle may send one burst without delay.
 class RateLimit {
  public:
-  // Default burst, as the time that the burst takes at the rate. That is about as long as a busy machine
-  // keeps a sender waiting. A default burst has at least kLeastBurstBytes bytes.
+  // Default burst, as the time that the burst takes at the rate. A busy machine may keep a sender from
+  // running for about this long, and with the burst the sender catches up. A default burst has at least
+  // kLeastBurstBytes bytes.
   static constexpr Duration kDefaultBurst = std::chrono::milliseconds(1);
   static constexpr uint32_t kLeastBurstBytes = 16 * 1024;
 
@@ -194,9 +195,9 @@ class RawQueuePair : public QueuePair {
   // Delivers a frame that a flow rule steers to this QP, or drops it.
   void on_frame(const IncomingFrame& frame);
 
-  // Returns how many frames the QP can take now. After the result 0, frames count as waiting: waited_for()
-  // returns true to the next thread that posts a receive request. A QP that does not receive, or that spreads
-  // frames, takes any number (UINT32_MAX) and may drop them.
+  // Returns how many frames the QP can take now. Once it has returned 0, frames count as waiting, and
+  // waited_for() returns true to the next thread that posts a receive request. A QP that does not receive, or
+  // that spreads frames, takes any number (UINT32_MAX) and may drop them.
   uint32_t room_for_frames();
 
   // Whether frames wait for a receive request. Any thread calls this after posting a receive request. Returns

@@ -28,8 +28,9 @@ class RcQueuePair : public QueuePair {
                                        TimePoint now) override;
   TransmitResult transmit(TimePoint now, uint32_t budget, bool with_acknowledgements) override;
   bool send_at_once(TimePoint now) override;
-  // An acknowledgement may leave before requests, which are an independent stream. It must stay behind READ
-  // responses and NAKs, which also acknowledge.
+  // Sends the acknowledgement that is due, even if requests wait: they are an independent stream. Does
+  // nothing while the responder has READ responses, SACKs or NAKs to send. The acknowledgement must not
+  // overtake responses and NAKs, which also acknowledge.
   void transmit_acknowledgement() override {
     if (!responder_.has_urgent()) (void)responder_.transmit_acknowledgement();
   }

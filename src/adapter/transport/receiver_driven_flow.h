@@ -46,8 +46,8 @@ class Pacer {
     settle(now);
     return debt_ < burst_bytes_;
   }
-  // Returns when the next packet may leave, after allows() was false. That is when half the burst is free
-  // again, since packets are cheaper in batches.
+  // Returns when the next packet may leave, after allows() was false. It may leave once half the burst is
+  // free again, rather than at once: packets are cheaper in batches.
   TimePoint next() const {
     return settled_at_ + std::chrono::microseconds((debt_ - burst_bytes_ / 2) / bytes_per_microsecond_ + 1);
   }
@@ -73,8 +73,8 @@ class Pacer {
 // Receiver-driven flow control of the packets from a UC or UD sender to one receiver. Receiver reports set
 // how many bytes may be in flight: as many as the path holds. Nothing is sent again, and nothing waits for
 // long: packets that no report covers in time no longer count as in flight. If the peer never reports
-// (adapters, Linux rxe), or has ended, packets leave at a fixed rate (Pacer) after one wait. A lossless route
-// is unlimited.
+// (adapters, Linux rxe), the sender waits for a report once, then sends at a fixed rate (Pacer). It also
+// sends at a fixed rate once the peer has stopped reporting (kMaxSilences). A lossless route is unlimited.
 //
 // Threads: the caller holds the shard's lock.
 class ReceiverDrivenFlow {
@@ -93,8 +93,8 @@ class ReceiverDrivenFlow {
   // Reports whose PSN is this far behind, or further, are ignored as forged: a receiver of our packets knows
   // newer PSNs.
   static constexpr int32_t kFurthest = 2 * kMaxInFlight;
-  // Confirms this many reports, so that at least one confirmation arrives. After a timeout, confirms as many
-  // again.
+  // Max number of reports that the sender confirms, so that at least one confirmation arrives. After a
+  // timeout, the sender confirms as many again.
   static constexpr uint32_t kMaxThanks = 8;
 
   struct Settings {
@@ -106,8 +106,8 @@ class ReceiverDrivenFlow {
   // Starts the flow on a route with these traits. The first packet has PSN `first`.
   void begin(const Traits& traits, const Settings& settings, roce::Psn first);
   void end() { *this = ReceiverDrivenFlow(); }
-  // Call after begin() if the peer may have counted missing packets of earlier flows: its first report is
-  // then only a starting point.
+  // Call after begin() if the peer's count of missing packets may include packets of earlier flows. The count
+  // in its first report is then only a starting point.
   void joins() { counts_ = false; }
 
   // ---- sending
@@ -131,8 +131,9 @@ class ReceiverDrivenFlow {
 
   // ---- receiving reports
 
-  // Processes a receiver report. Returns false if the report is ignored: its PSN is not recent, so it is not
-  // from a receiver of our packets, or reports are not used (lossless route, Settings::listens, no memory).
+  // Processes a receiver report. Returns false if the report is ignored. This is so if its PSN is not recent,
+  // because a receiver of our packets would know a recent one. It is also so if reports are not used: on a
+  // lossless route, if Settings::listens is false, or if memory ran out in begin().
   bool on_report(const ReceiverReport& report, TimePoint now);
   // Call when a CNP of the peer has come. Reduces the rate or the window.
   void on_mark(TimePoint now);
@@ -315,17 +316,17 @@ class DatagramSources {
 };
 
 // Flow control of a datagram queue pair towards one destination QP. A sender of many datagrams requests
-// receiver reports (control_packets.h). While the destination reports, the sender sends no more than the path
-// carries. If the destination never reports (adapters, Linux rxe), or has stopped, the sender sends
-// everything at once. Before that, the sender waits kPatience for the first report, at most kMaxWaits times.
-// Without this wait, the request and the report would get lost in the sender's own burst.
+// receiver reports (control_packets.h). After a request, the sender waits kPatience for the first report, at
+// most kMaxWaits times. Without this wait, the request and the report would get lost in the sender's own
+// burst. While the destination reports, the sender sends no more than the path carries. If the destination
+// never reports (adapters, Linux rxe), or has stopped, the sender sends everything at once after these waits.
 //
 // Threads: the caller holds the shard's lock.
 class DatagramFlow {
  public:
-  // A destination that has not reported yet gets the first request after kUntoldBytes bytes within
-  // kUntoldTime. Each later request follows after four times as many bytes as the one before it, in any time.
-  // The number of bytes grows kMaxSeldom times at most.
+  // A destination that has not reported yet gets the first report request after kUntoldBytes bytes within
+  // kUntoldTime. Each later request follows after four times as many bytes as the one before it, however long
+  // that takes. After kMaxSeldom such increases, the number of bytes stays the same.
   static constexpr uint64_t kUntoldBytes = 16 * 1024;
   static constexpr Duration kUntoldTime = std::chrono::milliseconds(10);
   static constexpr uint32_t kMaxSeldom = 4;
@@ -359,8 +360,9 @@ class DatagramFlow {
 
   // ---- receiving reports
 
-  // Processes a receiver report. `settings` configure the flow at the first report. Returns false if the
-  // report's count is not one of a recent request: then it does not come from a receiver of our datagrams.
+  // Processes a receiver report. `settings` are used only at the first report, to configure the flow. Returns
+  // false if the report's count is not one of a recent request: then it does not come from a receiver of our
+  // datagrams.
   bool on_report(const ReceiverReport& report, const ReceiverDrivenFlow::Settings& settings, TimePoint now);
   // Call when a CNP from the destination's address has come. Reduces the rate or the window.
   void on_mark(TimePoint now) {

@@ -79,9 +79,9 @@ class PsnRanges {
   std::vector<Range> ranges_;
 };
 
-// A limit of bytes that several users share, without fixed shares. A user may take more bytes if its total is
-// then at most twice the number of bytes that are still free. So some bytes are always left for the next
-// user. Thread-safe.
+// A limit of bytes that several users, such as ReorderBuffers, share without fixed shares. A user may take
+// more bytes if its total is then at most twice the number of bytes that are still free. So some bytes are
+// always left for the next user. Thread-safe.
 class ByteBudget {
  public:
   explicit constexpr ByteBudget(size_t most) : max_(most) {}
@@ -124,8 +124,8 @@ class ReorderBuffer {
   bool empty() const { return count_ == 0; }
 
   // Keeps a copy of a packet that uses `psns` PSNs. Returns false if there is no room (kMaxAhead, the budget,
-  // memory), or if the packet is here already. In the latter case, the kept copy then requests an
-  // acknowledgement if either copy does. REQUIRES: the packet is not before `expected`
+  // memory), or if a copy of the packet is kept already. That copy then requests an acknowledgement if it or
+  // `packet` does. REQUIRES: the packet is not before `expected`
   bool add(const roce::Packet& packet, uint32_t psns, roce::Psn expected);
   // Whether the packet with this first PSN is kept.
   bool has(roce::Psn psn) const;

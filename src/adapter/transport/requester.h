@@ -45,8 +45,8 @@ class Requester {
   void drain();
   // Call when the QP has another route: takes over its Traits. REQUIRES: !has_outstanding()
   void on_route();
-  // If `on`, sends no new packets while packets are outstanding; sends old ones again if needed. Used to
-  // change the route.
+  // If `on`, sends no new packets while packets are outstanding, but sends old ones again if needed. Used
+  // before a change of the route, which must wait until nothing is outstanding.
   void hold_new(bool on);
   // Stops, in ERR or RESET. The caller flushes or drops the requests in the ring.
   void halt();
@@ -63,8 +63,8 @@ class Requester {
   bool may_gather() const;
   // Whether packets were sent that are not yet acknowledged or answered.
   bool has_outstanding() const { return unacked_.is_before(highest_); }
-  // Whether the request at cursor_ has invalidated a key that other processes may still be using. Nothing
-  // reports when they have stopped, so the caller must call transmit() again until this is false.
+  // Whether the request at cursor_ has invalidated a key that other processes may still be using. No event
+  // reports when they have stopped using it, so the caller must call transmit() again until this is false.
   bool awaits_users() const { return users_ != 0; }
 
   // Handles an ACK or NAK.
@@ -79,8 +79,8 @@ class Requester {
   void on_atomic_acknowledge(const roce::Headers& headers, TimePoint now);
   // Call when switches have marked packets: a CNP has come, or marked READ responses. Sends less or slower.
   void on_congestion();
-  // Call when `incast` is new: other senders to the peer's process, as a SACK reports, or to this process
-  // while READ responses come.
+  // Call with a new estimate of how many peers send to one process (IncastMeter). This is the peer's process
+  // if a SACK reports the estimate, and our own process while READ responses come.
   void on_incast(const congestion::Incast& incast);
 
   // When to call on_timer(); kNever: not at all.
@@ -99,8 +99,8 @@ class Requester {
   // Sizes that follow from the route's Traits and the path MTU.
   struct Sizes {
     uint32_t charge = 0;  // cost of a packet in flight besides its payload, in bytes
-    // Packets that should leave together (a run, or packet train), and their cost in flight. READ requests
-    // ask for this many packets each, if the flow does not pace.
+    // run_packets is the number of packets that should leave together, as a packet train (run). run_bytes is
+    // their cost in flight. A READ request asks for run_packets packets, if the flow does not pace.
     uint32_t run_packets = 1;
     uint32_t run_bytes = 0;
     uint32_t joined = 1;           // max packets in a super-packet
@@ -108,8 +108,8 @@ class Requester {
     uint32_t joined_messages = 1;  // max messages in a batch
     int32_t max_packets = 0;       // max packets in flight
     // Coalescing (may_gather()): waits until gather_requests requests are posted, while at least
-    // gather_behind requests are unacknowledged. Only for requests of at most gather_bytes bytes, or for
-    // batches.
+    // gather_behind requests are unacknowledged. Only for requests of at most gather_bytes bytes. On a route
+    // with batches of messages, only for requests that may join a batch.
     uint32_t gather_requests = 0;
     uint32_t gather_bytes = 0;
     uint32_t gather_behind = 0;
@@ -173,8 +173,9 @@ class Requester {
   void obey_flow();
   void show_path();
   uint32_t asks_after(uint32_t cost) const;
-  // Whether the next `packets` packets must request an acknowledgement, and whether more packets will surely
-  // follow them. `ends`: they end the request with index `last`; else they are a part of it.
+  // must_ask() returns whether the next `packets` packets must request an acknowledgement. more_follows()
+  // returns whether further packets will surely follow these. `ends`: they end the request with index `last`;
+  // else they are a part of it.
   bool must_ask(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   bool more_follows(uint32_t packets, uint32_t bytes, bool ends, uint32_t last) const;
   void await_acknowledgement(TimePoint now) {
@@ -182,21 +183,21 @@ class Requester {
     const Duration timeout = ack_timeout();
     if (timeout != Duration::zero()) ack_deadline_ = now + timeout;
   }
-  // Notes that `packets` packets of the request have left, which use the PSNs before `past`. For a READ,
-  // these are the PSNs of the response.
+  // Notes that `packets` packets of the request have left. They use the PSNs from next_ up to `past`, not
+  // included. For a READ, these are the PSNs of the response.
   void sent(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes, uint32_t packets);
   void sent_request(queues::SendWqe& wqe, roce::Psn past, uint32_t payload_bytes);
   int32_t max_packets() const;
   void stop_at_cursor(ibv_wc_status status);
   bool has_unasked() const { return unacked_.is_before(next_) && asked_.is_before(next_); }
-  // Whether the last packet must be sent again to request an acknowledgement. The latest packets in flight
-  // did not request one, as more packets should have followed, but now none can follow. The peer owes no
-  // acknowledgement for them.
+  // Whether the last packet must be sent again, only to request an acknowledgement. This is so if the latest
+  // packets in flight did not request one, because others should have followed, and now none can follow.
+  // Without a request, the peer owes no acknowledgement.
   bool must_ask_again() const { return has_unasked() && must_ask_now(); }
   bool must_ask_now() const;
   void ask_again();
   // Notes whether the packets that were just sent requested an acknowledgement. The last of them has the PSN
-  // next_ - 1. `cost`: the bytes that they count in the window.
+  // next_ - 1. `cost`: the bytes for which these packets count in the window.
   void note_question(bool asked, uint32_t cost) {
     if (asked) {
       since_ack_request_ = 0;
@@ -230,8 +231,8 @@ class Requester {
   void name_reads(uint32_t& budget);
   // Returns the request that owns this PSN. REQUIRES: unacked_ <= psn < highest_
   queues::SendWqe& owner_of(roce::Psn psn);
-  // Calls visit(request, from, limit) for each request that owns a part of [from, limit), with that part.
-  // REQUIRES: as for owner_of(), for each PSN
+  // Calls visit(request, from, limit) for each request that owns PSNs of [from, limit), with the range that
+  // it owns. REQUIRES: from and limit lie between unacked_ and highest_
   template <class Visit>
   void for_each_owner(roce::Psn from, roce::Psn limit, Visit visit) {
     while (from.is_before(limit)) {
@@ -363,8 +364,9 @@ class Requester {
   std::optional<roce::Psn> refused_at_;
   // unacked_ when a later answer showed that the response there is lost. Each position counts once.
   std::optional<roce::Psn> implied_loss_at_;
-  // Accesses that may still use the key that the request at cursor_ has invalidated (KeyTable::users()); 0:
-  // none. Not 0 only from the execution of that request until the request is marked as executed.
+  // Identifies the accesses that may still use the key that the request at cursor_ has invalidated
+  // (KeyTable::users()); 0: none. Is not 0 only from the execution of that request until the request is
+  // marked as executed.
   uint64_t users_ = 0;
 
   // ---- selective repair, where packets may be lost

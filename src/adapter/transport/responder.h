@@ -113,13 +113,14 @@ class Responder {
 
   // Enters RTR: sets the expected PSN from the attributes, and makes room for max_dest_rd_atomic responses.
   void start();
-  // Enters ERR or RESET: takes no more requests. In ERR, an acknowledgement that is due is still sent, unless
-  // responses before it are not. An adapter would have sent it at once; without it, the peer would repeat
-  // executed requests until its retries end.
+  // Enters ERR or RESET: takes no more requests. In ERR, an acknowledgement that is due is still sent,
+  // because an adapter would have sent it at once. Without it, the peer would repeat executed requests until
+  // its retries end. The acknowledgement is dropped if responses wait, which are not sent any more.
   void halt(ibv_qp_state to);
 
-  // Handles a request of the peer: executes the request, keeps it until missing ones have come, or answers a
-  // duplicate. `lent` is the packet's rendezvous payload, or null if the packet has its payload.
+  // Handles a request of the peer: executes it, keeps it until the requests missing before it have come, or
+  // answers it as a duplicate. `lent` is the packet's rendezvous payload, or null if the packet has its
+  // payload.
   void on_request(const roce::Packet& packet, TimePoint now, LentPayload* lent = nullptr);
   // Fast path of on_request() for a PlainSend: places the data, with no other effect. Returns false if the
   // caller must use on_request() instead. After true, the caller handles the acknowledgement that came with
@@ -177,8 +178,8 @@ class Responder {
   void on_owner_gone(uint32_t owner, roce::NakCode code) {
     if (running_) take(passed_.on_owner_gone(owner, code));
   }
-  // Sets the expected PSN and the MSN of a stand-in, in the process that owns the queue: the next forwarded
-  // request has PSN `expected`, and `msn` is the MSN before it.
+  // Sets the expected PSN and the MSN. For a stand-in, which runs in the process that owns the queue: the
+  // next forwarded request has PSN `expected`, and `msn` is the MSN before it.
   void synchronize(roce::Psn expected, uint32_t msn);
 
  private:
@@ -198,9 +199,9 @@ class Responder {
   void execute(const roce::Packet& packet, LentPayload* lent = nullptr);
   void execute_kept();
   bool keeps() const { return !qp_.route().traits.lossless && qp_.config().repairs; }
-  // Whether an early packet may be kept. A rendezvous payload may be gone when its turn comes, and a
-  // super-packet has no place in the reorder buffer. Both come over shared memory, even while the QP's own
-  // route still is a port.
+  // Whether an early packet may be kept. One with a rendezvous payload may not, as the payload may be gone
+  // when the packet's turn comes. A super-packet may not, as the reorder buffer has no place for it. Both
+  // come over shared memory, which happens even while the QP's own route still is a port.
   bool may_keep(const roce::Packet& packet, const LentPayload* lent) const {
     return keeps() && packet.count == 1 && lent == nullptr;
   }
@@ -213,8 +214,8 @@ class Responder {
   void answer_empty();
   void repeat(const roce::Packet& packet);
 
-  // Makes a NAK due and enters ERR; the current receive request fails with `receive_status`, unless that is
-  // success.
+  // Makes a NAK due and enters ERR. The current receive request fails with `receive_status`, unless that is
+  // IBV_WC_SUCCESS.
   void refuse(roce::NakCode code, ibv_wc_status receive_status = IBV_WC_SUCCESS);
   void note_refusal(const roce::Packet& packet);
   SendStatus send_refusal();
@@ -227,13 +228,13 @@ class Responder {
   void wait_for_receive(TimePoint now);
   void end_wait();
   Duration patience() const;
-  // A receive request may have been posted for the request that waits. Executes that request if it was kept,
-  // or asks the sender for it again.
+  // Call when a receive request may have been posted for the peer's request that waits for one. Executes the
+  // peer's request if it was kept, or else asks the peer for it again.
   void on_late_receive(TimePoint now);
   void ask_again();
   bool is_not_ready() const { return nak_ && roce::aeth_kind(nak_->syndrome) == roce::AethKind::kRnrNak; }
-  // Whether the program has posted the receive request that a request waits for. (Only on_timer() looks at a
-  // shared queue.)
+  // Whether the program has now posted a receive request for the peer's request that waits for one. Returns
+  // false if the queue is a shared one: only on_timer() looks there.
   bool has_late_receive() const {
     return wait_ == Wait::kForReceive && awaiting_ == expected_ && qp_.receives().shared() == nullptr &&
            !qp_.recv_queue().empty();
@@ -249,8 +250,8 @@ class Responder {
   // The last PSN that may be acknowledged: everything before unanswered forwarded requests.
   roce::Psn answered() const { return expected_ - 1 - passed_.count(); }
 
-  // Stores the progress in QpConfig::progress. Call before a packet that acknowledges leaves: from then on
-  // the agent may have to answer for this process.
+  // Stores the progress in QpConfig::progress. Call before a packet that acknowledges leaves: the agent needs
+  // the progress if it must answer for this process later, because the process is stopped.
   void show_progress() const {
     if (qp_.config().progress != nullptr) qp_.config().progress->store(progress(), std::memory_order_relaxed);
   }
@@ -277,16 +278,16 @@ class Responder {
   bool gap_reported_ = false;  // a NAK for the packet expected_ was sent; no other is until that packet comes
   bool acknowledgement_due_ = false;
   std::optional<Nak> nak_;
-  // The request `awaiting_` came before its receive request was posted, and its RNR NAK is held back
-  // (kForReceive). If the request was kept, it is executed when a receive request comes. Otherwise its sender
-  // is asked for it again (kForRequest).
+  // The peer's request with PSN awaiting_ came before a receive request was posted for it, and its RNR NAK is
+  // held back (kForReceive). If the request was kept, it is executed once a receive request is posted.
+  // Otherwise the peer is asked for the request again (kForRequest).
   enum class Wait : uint8_t { kNone, kForReceive, kForRequest };
   Wait wait_ = Wait::kNone;
   roce::Psn awaiting_;
   TimePoint awaits_since_ = kNever;
   TimePoint next_look_ = kNever;
   // The furthest early packet that was dropped, if the peer may not know that it must send this packet again.
-  // Then the NAK was taken back, or has asked for an earlier packet.
+  // This is so if the NAK that was due has been taken back, or a NAK has asked only for an earlier packet.
   std::optional<roce::Psn> dropped_;
   std::string refusal_;  // reason of a refusal, for a peer of our own user on this host; else empty
   ReorderBuffer kept_;   // packets after a gap, or that wait for an owner's answer or a receive request

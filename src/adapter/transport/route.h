@@ -21,14 +21,14 @@ namespace verbena::transport {
 
 // A range of the connected peer's memory.
 struct PeerRange {
-  // The QP's connection: a pointer to a long-lived object. A copy built field by field for each request would
-  // be loaded with wide loads, for which store forwarding fails.
+  // The QP's connection. This is a pointer to a long-lived object, not a copy. A copy would be built field by
+  // field for each request and then read by wide loads, for which store forwarding fails.
   const Connection* connection = nullptr;
   uint64_t address = 0;  // in the peer
   uint32_t rkey = 0;
   uint32_t length = 0;  // bytes
   // For traces and counters: path, next PSN and path MTU (in bytes) of the packets that the access replaces.
-  // `path` is null if these are not wanted.
+  // `path` is null if the access is neither traced nor counted.
   const roce::Path* path = nullptr;
   roce::Psn next_psn = {};
   uint32_t path_mtu = 0;
@@ -55,16 +55,16 @@ class DirectAccess {
   // process is undumpable.
   virtual bool is_of_our_user() const { return false; }
 
-  // Consecutive requests that are sent in packets because something is always in flight. `rkey`, `length` and
-  // `is_read` describe the next of these requests.
+  // Consecutive requests that could use direct access, but are sent in packets because something is always in
+  // flight. `rkey`, `length` and `is_read` describe the next of these requests.
   struct Run {
     uint64_t bytes;  // sent in packets since the last is_best_for()
     uint32_t rkey;
     uint32_t length;
     bool is_read;
   };
-  // Whether direct access is so much faster than packets that the QP should wait until nothing is in flight.
-  // The requester calls this once per several dozen requests.
+  // Whether direct access is so much faster than packets that the QP should stop sending until nothing is in
+  // flight, and then use direct access. The requester calls this once per several dozen requests.
   virtual bool is_best_for(const Run& run) = 0;
 
   // Rendezvous: whether the payloads of a long message should stay in place for the peer to fetch
@@ -113,8 +113,8 @@ struct Traits {
   uint32_t lent_packets = 0;
   // Max number of consecutive small messages that are sent, and arrive, as one batch.
   uint32_t joined_messages = 1;
-  // If true, the route puts an acknowledgement into the packet that follows it to the same QP. The transport
-  // may also pass both at once (OutgoingPacket::acknowledgement).
+  // If true, the route sends an acknowledgement inside the next packet to the same QP. The transport may also
+  // pass the two in one call (OutgoingPacket::acknowledgement).
   bool carries_acknowledgements = false;
   // If true, the route loses no packets: a full route returns SendStatus::kBusy.
   bool lossless = false;
@@ -137,8 +137,8 @@ struct Traits {
 };
 
 // The route of a connected QP's packets, or of packets to one address handle. The IP path is not part of the
-// route, but of the QP's attributes or the request. The path may change while the send queue is drained
-// (SQD), the route does not.
+// route: the QP's attributes or the request have it. A program may change the path while the send queue is
+// drained (SQD), but this does not change the route.
 //
 // The sink of a wire route is a port. The sink of a shared-memory route is the channel to another process of
 // this machine. `Routes` chooses the route.
@@ -187,8 +187,8 @@ class Routes {
   virtual bool is_coming(const roce::Path& /*path*/, roce::Qpn /*destination*/) { return false; }
 };
 
-// Returns the route of a QP that has no route. The route drops all packets, as a network would; only the QP's
-// timers notice.
+// Returns the Route object that stands for having no route. It drops all packets without an error, as a
+// network would, so only the QP's timers notice.
 const Route& no_route();
 
 }  // namespace verbena::transport

@@ -25,8 +25,8 @@ inline bool is_read(const queues::SendWqe& wqe) {
 inline bool is_atomic(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
-// Whether the request is an ATOMIC WRITE or a FLUSH: one packet, which a READ response without payload
-// answers.
+// Whether the request is an ATOMIC WRITE or a FLUSH. Each is one packet, and the peer answers it by a READ
+// response without payload.
 inline bool is_placement(const queues::SendWqe& wqe) {
   return wqe.opcode == IBV_WR_ATOMIC_WRITE || wqe.opcode == queues::kFlushOpcode;
 }
@@ -72,8 +72,8 @@ inline uint32_t packets_of(const queues::SendWqe& wqe, uint32_t mtu) {
   return is_atomic(wqe) || is_placement(wqe) ? 1 : packets_for(wqe.length, mtu);
 }
 
-// A packet or super-packet of a SEND or RDMA WRITE. make_data_packet() leaves headers.ack_request to the
-// requester.
+// A packet or super-packet of a SEND or RDMA WRITE. make_data_packet() does not set headers.ack_request: the
+// requester sets it.
 struct DataPacket {
   roce::Headers headers;
   Pieces pieces;

@@ -16,9 +16,9 @@ class StandIn;
 class StandInAnswers {
  public:
   virtual ~StandInAnswers() = default;
-  // Passes on `answer`. `after_packets`: responses that the answer covers have just left for the requester,
-  // and should arrive there before the target acknowledges. answer.owner is not set: the target's process
-  // sets it, as it knows which process has answered.
+  // Passes on `answer`. `after_packets`: responses that the answer covers have just been given to the route,
+  // and should reach the requester before the target acknowledges, so flush them first. answer.owner is not
+  // set. The target's process sets it, as it knows which process has answered.
   virtual void answer(const StandIn& stand_in, const OwnerAnswer& answer, bool after_packets) = 0;
 };
 
@@ -34,8 +34,9 @@ class Splitter final : public PacketSink, public Routes {
   // any process, so this must not set up a channel.
   const Route& find(const roce::Path& path, roce::Qpn destination) override;
   SendStatus send(const OutgoingPacket& packet) override;
-  // Call when nothing more can be sent now. If the last packet was a response, tells the target that the
-  // response acknowledges its request. Does nothing after an ACK or NAK, as the target got that already.
+  // Call when nothing more can be sent now. If the last packet was a response, reports to the target that
+  // this response acknowledges the requests up to its PSN. Does nothing after an ACK or NAK, as the target
+  // got that already.
   void finish();
 
  private:

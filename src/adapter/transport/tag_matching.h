@@ -36,8 +36,8 @@ struct TaggedMessage {
   uint32_t rkey = 0;
   uint32_t length = 0;
 
-  // Whether the message needs a buffer that matches its tag. Once the message's first packet was executed:
-  // whether the message has one.
+  // Whether the message needs a buffer that matches its tag. Once Inbound has executed the message's first
+  // packet, tells whether such a buffer was found: otherwise `kind` has become kUnexpected.
   bool is_tagged() const { return kind == Kind::kEager || kind == Kind::kRendezvous; }
 };
 

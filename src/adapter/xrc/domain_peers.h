@@ -93,8 +93,8 @@ class PeerLink {
   // Whether the link is lost for good: sending or receiving found the other end closed, a message was
   // malformed, or lose() was called. Nothing is sent or received any more.
   bool is_lost() const { return lost_; }
-  // Asks the kernel whether the other end is closed. Messages that it sent before may still be unread, so
-  // is_lost() may still be false.
+  // Asks the kernel whether the other end is closed. Messages that it sent before it closed may still be
+  // unread, so is_lost() may still be false.
   bool has_hung_up() const;
   void lose() { lost_ = true; }
   bool has_waiting() const { return !waiting_.empty(); }
@@ -193,12 +193,13 @@ class OwnerPeer final : public Peer {
 };
 
 // Another process with XRC targets that deliver to shared receive queues of this process. A StandIn
-// represents each of these targets in this process. When the other process ends, receive requests that it had
-// begun to fill complete with an error.
+// represents each of these targets in this process. If the other process ends, the receive requests that its
+// messages had begun to fill complete with an error.
 class TargetPeer final : public Peer, private transport::StandInAnswers {
  public:
-  // The maximum number of READs and atomics for which all stand-ins of a link have resources, some 20 MiB.
-  // The other process, which may be another user's, says how many each of them has.
+  // Maximum of the READs and atomics for which the stand-ins of a link have responder resources, in total.
+  // These take some 20 MiB. The other process, perhaps of another user, sets the number for each stand-in. If
+  // the total would exceed the maximum, the link is lost.
   static constexpr uint32_t kMaxReads = 65536;
 
   // Stand-ins use `keys`, and `queues`, this process's shared receive queues for XRC.
@@ -244,8 +245,8 @@ class DomainPeers final : public Input, public transport::QueueOwners {
 
   // ---- any thread that holds no shard's lock
 
-  // Takes a link that the agent has made, the agent's answer that it makes none, or the end of the other
-  // slot's lease, which ends all links to its process.
+  // Takes a message of the agent. It brings a link that the agent has made, or reports that there is none, or
+  // that the lease of another process's slot has ended. The end of a lease ends all links to that process.
   void connect(control::DomainPeer news);
   // Closes the links that belong to a domain. Called when this process closes the domain.
   void leave(uint64_t domain);
@@ -283,8 +284,8 @@ class DomainPeers final : public Input, public transport::QueueOwners {
   };
   // How soon a full socket is tried again, unless its reader sends something before.
   static constexpr Duration kFlushInterval = std::chrono::milliseconds(1);
-  // Maximum number of messages that are read from a link when its process's lease has ended. Its socket holds
-  // some 280.
+  // Maximum number of messages that are still read from a link after the other process's lease has ended. The
+  // link's socket holds some 280.
   static constexpr uint32_t kMaxAtEnd = 512;
 
   void take_care();

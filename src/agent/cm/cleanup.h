@@ -19,14 +19,15 @@ namespace verbena::agent {
 class CmClient;
 class CmService;
 
-// Remembers for a second the ports on which running programs have stopped listening. A program may listen
-// there again soon, so requests to these ports wait up to a second before they are refused. The port space
-// does not matter.
+// Remembers for a second the ports on which running programs have stopped listening. Requests to such a port
+// wait up to a second before they are refused. The program may soon listen on the port again, perhaps in
+// another port space.
 //
-// The reason is perftest. Its server with -R exchanges parameters over a first connection, then ends that
-// listener. It listens again on the same port, for UD in another port space. The client connects without
-// waiting for the second listener, and may be far ahead if the server gets no processor. A refused perftest
-// client does not retry; up to version 4.5-0.17 it uses freed memory. For the agent's thread.
+// The reason is perftest's option -R. The server exchanges parameters over a first connection, then ends the
+// listener of that connection. Next it listens again on the same port, for UD in another port space. The
+// client connects without waiting for this second listener, and may be far ahead if the server gets no
+// processor. A refused client does not retry; up to version 4.5-0.17 it uses freed memory. For the agent's
+// thread.
 class EndedListeners {
  public:
   static constexpr Duration kRemembered = std::chrono::seconds(1);
@@ -49,9 +50,9 @@ class EndedListeners {
   std::deque<Listener> listeners_;  // in the order of their end
 };
 
-// Ends the connections of QPs in a slot whose lease has ended. The slot's next owner has QPs of the same
-// numbers, and peers would refuse its connections as long as they know the old ones. Works in steps, in turns
-// of the slot's last user (UserTurns). For the agent's thread.
+// Ends the connections of QPs in a slot whose lease has ended. The slot's next owner has QPs with the same
+// numbers. Peers that still know the old connections would refuse the new owner's connections. Works in
+// steps, in turns of the slot's last user (UserTurns). For the agent's thread.
 class EndedSlots {
  public:
   // REQUIRES: service outlives this object
@@ -99,8 +100,8 @@ class GoneClients {
   // channels and queued events), it is destroyed before this returns.
   void add(std::unique_ptr<CmClient> client);
   bool empty() const { return users_.empty(); }
-  // Destroys up to kAtOnce items that the user's ended programs have left. Called when the user has reached a
-  // limit. Returns false if there was nothing to destroy.
+  // Destroys up to kAtOnce items (identifiers, channels and queued events) that the user's ended programs
+  // have left. Called when the user has reached a limit. Returns false if there was nothing to destroy.
   bool clear_some_of(uid_t user);
   // Destroys all clients at once. Called when the agent ends.
   void clear_all();

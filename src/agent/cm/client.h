@@ -51,7 +51,8 @@ class CmClient : public PortOwner {
   const std::shared_ptr<ConnectionTrace>& trace() const { return trace_; }
 
   // Marks the program as ended. From now on the client gets no messages, is missing from
-  // CmService::clients(), and its ports count as free. The host may be destroyed. Called by GoneClients.
+  // CmService::clients(), and its ports count as free. The CmClientHost may be destroyed afterwards. Called
+  // by GoneClients.
   void go();
   // Destroys up to `most` identifiers, channels and queued events. Returns their number, which is less than
   // `most` if none are left. REQUIRES: go() was called
@@ -87,8 +88,8 @@ class CmClient : public PortOwner {
   // Carries out a request that needs no more preparation.
   template <auto Method, protocol::TraceCall Call, class Message>
   void finish(const protocol::MessageHeader& header, const Message& request, ClientFile descriptor);
-  // Records a call. Skips accept() on the active side: the library makes that call, not the program, and its
-  // RTU is recorded.
+  // Records a call of the program. Skips accept() on the active side, because the library makes that call,
+  // not the program. The trace has the RTU message that the call sends.
   template <class Message>
   void trace_call(protocol::TraceCall call, const CmIdentifier& id, const Message& request);
   // Sends the reply with the outcome, and then the event in the outcome, if any.

@@ -40,7 +40,8 @@ class EventChannel {
   // Sends or queues the event; never blocks. Returns the event's number on this channel, counted from 1.
   uint64_t send(protocol::CmEvent event);
   // Returns the number of the last event that the program has read, estimated from the unread bytes in the
-  // socket. Messages that the program itself has written make the estimate too low.
+  // socket. Messages that the program itself has written to the channel are in the same socket, and make the
+  // estimate too low.
   uint64_t taken() const;
   // Number of identifiers that use the channel, updated by the owner of the identifiers.
   size_t identifiers = 0;
@@ -99,20 +100,20 @@ class ClientLimits {
   static constexpr size_t kMaxWaitingEvents = 65536;  // queued in the agent, in all channels of the client
   static constexpr size_t kMaxGroups = 4096;          // of one identifier
   // Returns the quota of event channels for all clients, if the agent may open `descriptors` descriptors.
-  // Channels may use a quarter of them, one each.
+  // Each channel needs one, and all channels together may use a quarter of them.
   static constexpr Quota::Size channels_with(size_t descriptors) { return Quota::Size::of(descriptors / 4); }
 
   // REQUIRES: service outlives this object
   ClientLimits(CmService& service, uid_t user) : service_(service), user_(user) {}
 
-  // Return whether the client may have one more item, given the number that it has now: `held` by the client,
-  // or `held_by_identifier` for groups.
+  // Return whether the client may have one more item of the kind. `held` is the number that it has now. For
+  // groups, the limit is per identifier: `held_by_identifier` is the number that the identifier has now.
   bool allows_identifier(size_t held) const;
   bool allows_channel(size_t held) const;
   bool allows_group(size_t held_by_identifier) const;
   // Returns whether the client may cause another event. `waiting` is the number of its queued events. Returns
-  // false if it has any and its user has no share left. The caller then refuses the request. The client is
-  // not disconnected, because other users may have taken all room.
+  // false if it has queued events and its user's share is used up. The caller refuses the request in this
+  // case, but does not disconnect the client: other users may have taken all room.
   bool allows_event(size_t waiting) const { return waiting == 0 || allows_another(waiting_events()); }
 
   // Like allows_identifier(). At the limit, first destroys identifiers of the user's ended programs.
@@ -148,8 +149,8 @@ class ClientChannels {
   // Closes the channel and drops its queued events. REQUIRES: the channel exists and has no identifiers
   void close(uint32_t number);
   EventChannel* find(uint32_t number);
-  // Returns whether a request or a peer's REQ may cause another event. Events without such a cause are always
-  // queued: an identifier has a few of them, and the number of identifiers is limited.
+  // Returns whether a request or a peer's REQ may cause another event. Events with other causes are always
+  // queued: an identifier has only a few of them, and the number of identifiers is limited.
   bool has_room_for_event() const { return limits_.allows_event(waiting_events_); }
   // Makes send() drop all further events. Called when the client has gone.
   void hang_up() { hung_up_ = true; }
@@ -203,8 +204,8 @@ class ClientIdentifiers {
   // Destroys the identifier, and releases its port, connection and groups. The connection manager still sends
   // the peer the message that ends the connection.
   void erase(CmIdentifier& id);
-  // Erases identifiers of the channel, starting at number `from`. Examines at most `most` identifiers of any
-  // channel. Returns the number at which to continue, or 0 if all were examined.
+  // Erases identifiers of the channel, starting at number `from`. Examines at most `most` identifiers,
+  // including those of other channels. Returns the number at which to continue, or 0 if all were examined.
   uint32_t erase_some_of(uint32_t channel, uint32_t from, size_t most);
   // Destroys up to `most` identifiers of a client that has gone. Unlike erase(), also disconnects XRC
   // targets. Returns the number of destroyed identifiers.

@@ -44,8 +44,9 @@ inline tl::unexpected<control::AdminError> wrong_state() {
   return refuse(EINVAL, protocol::kCmWrongState);
 }
 
-// The result of a request: the content of the reply, or the error for which the request is refused. CmClient
-// sends an event that the request causes after the reply, when the program's own state is up to date.
+// Results of requests: success with what the reply contains, if anything, or the error for which the request
+// is refused. Some results have an event. CmClient sends the event after the reply, so that the program's own
+// state is up to date when the event comes.
 using Outcome = control::AdminResult<void>;
 using RouteOutcome = control::AdminResult<protocol::CmRoute>;
 struct Done {
@@ -105,8 +106,8 @@ class ClientRequests {
   EventOutcome establish(CmIdentifier& id, const protocol::CmIdRequest& request);
   Outcome disconnect(CmIdentifier& id, const protocol::CmIdRequest& request);
 
-  // Join and leave a multicast group. Joining has no effect on the network: the process that attaches a QP
-  // joins the group on the netdev.
+  // join() and leave() join and leave a multicast group for the identifier. They change nothing on the
+  // network: the process that attaches a QP joins the group on the netdev.
   EventOutcome join(CmIdentifier& id, const protocol::CmJoinRequest& request);
   Outcome leave(CmIdentifier& id, const protocol::CmLeaveRequest& request);
 
@@ -114,8 +115,8 @@ class ClientRequests {
   RouteOutcome restore(const protocol::CmRestoreRequest& request);
 
  private:
-  // Tells whether a former agent had assigned the port to the identifier. Then the port may have other
-  // holders, too, as long as their connections differ (PortSpace::resume()).
+  // Tells whether a former agent had assigned the port to the identifier (kHeldBefore). Such a port may have
+  // other holders, too, as long as their connections differ (PortSpace::resume()).
   enum class PortIs : uint8_t { kNew, kHeldBefore };
   // Sets the source address, takes its port (0: any ephemeral port), and sets the device if the address
   // belongs to a link. REQUIRES: id.state is kIdle

@@ -38,10 +38,10 @@ struct TracedProcess {
 };
 
 // Records the connection events of one client for `verbena trace`: calls of its program, messages to and from
-// its peers, and events sent to it (protocol::TraceKind). The events are in the agent's own memory. Readers
-// get copies, because a process that has a file can make each access to its pages wait (madvise(2),
-// MADV_COLLAPSE). An event is lost if the traces of the client's user have used their share. A trace lasts
-// until its client's last identifier is gone. For the agent's thread.
+// its peers, and events sent to it (protocol::TraceKind). The events are in the agent's own memory, and
+// readers get copies. If readers shared a file with the agent, they could make each access of the agent to
+// its pages wait (madvise(2), MADV_COLLAPSE). An event is lost if the traces of the client's user have used
+// their share. A trace lasts until its client's last identifier is gone. For the agent's thread.
 class ConnectionTrace {
  public:
   // REQUIRES: traces outlives this object
@@ -87,8 +87,8 @@ class ConnectionTrace {
   size_t pages_ = 0;  // memory pages that count for the user
 };
 
-// Returns a number that identifies the trace in messages and lists. It stands where a QP's trace has its slot
-// index. Bit 31 is set, so the number is no slot index.
+// Returns a number that identifies the trace in messages and lists. The trace of a process's QPs has its slot
+// index in the same field. Bit 31 is set here, which no slot index has.
 inline uint32_t place_of(const ConnectionTrace& trace) {
   return 0x80000000u | static_cast<uint32_t>(trace.number());
 }
@@ -99,8 +99,9 @@ class ConnectionTraces {
  public:
   // Called when a trace that has recorded events ends.
   using OnEnd = std::function<void(const ConnectionTrace&)>;
-  // Returns the quota of blocks (HeldFiles) for the copies that readers have open, if the agent may open
-  // `descriptors` descriptors: a 64th, at most 1,024. Each copy takes a descriptor and a block at least.
+  // Returns the quota for the copies that readers have open, in blocks (HeldFiles). It is a 64th of
+  // `descriptors`, the number of descriptors that the agent may open, but at most 1,024. Each copy takes one
+  // descriptor and at least one block.
   static constexpr Quota::Size readers_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(1024, descriptors / 64));
   }

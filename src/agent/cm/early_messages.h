@@ -18,12 +18,12 @@
 namespace verbena::agent {
 
 // Keeps messages for listeners and connections that do not exist yet, for 100 ms or longer, because they may
-// appear soon. Listeners: programs that agree on a port over another connection (perftest's -R) race, as one
-// is about to listen and the other to connect. In the kernel the listener wins, because its calls are
-// answered faster than by this agent. A late refusal does no harm, while perftest fails at an early one.
-// Connections: after an agent was killed, its clients restore their listeners and connections with the next
-// agent. If a peer ends a connection meanwhile, it must not be told that the connection is unknown. Otherwise
-// the program would never learn of the end. For the agent's thread.
+// appear soon. Listeners: two programs may agree on a port over another connection (perftest's -R). One then
+// calls listen and the other connect at the same time. In the kernel the listener wins this race, because its
+// calls are answered faster than by this agent. A late refusal does no harm, while perftest fails at an early
+// one. Connections: after an agent was killed, its clients restore their listeners and connections with the
+// next agent. If a peer ends a connection meanwhile, it must not be told that the connection is unknown.
+// Otherwise the program would never learn of the end. For the agent's thread.
 class EarlyMessages {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(100);  // minimum wait for a listener
@@ -89,8 +89,8 @@ class OwnMessages {
 
   // Records a message that the agent is sending.
   void said(ConstBytes mad);
-  // Called for each message that arrives from this host. Returns whether its digest is stored, and removes
-  // the digest. So a message that the agent sent counts as forged when it arrives a second time.
+  // Called for each message that arrives from this host. Returns false if the message is forged: its digest
+  // is not stored. Removes the digest, so a message of the agent that arrives a second time counts as forged.
   bool heard(ConstBytes mad);
 
  private:

@@ -37,8 +37,9 @@ class HeaderSender {
 // slot 0's socket. There is one for all devices: the IP address of a RoCEv2 packet names its device.
 // Connection management, and datagrams to groups, are sent from UDP port 4791 itself. Untrusted programs
 // cannot send from that port, so other agents know that such a datagram comes from an agent. All other
-// packets are sent by separate sockets and in separate batches, because users and other hosts choose their
-// destinations. Otherwise they could fill the buffers that connections need. For the agent's thread.
+// packets are sent by separate sockets and in separate batches. Users and other hosts choose the destinations
+// of these packets, and could otherwise fill the buffers that connection management needs. For the agent's
+// thread.
 class GsiPort final : public HeaderSender, private net::PacketHandler {
  public:
   using OnMad = std::function<void(ConstBytes mad, const cm::Arrival& arrival)>;
@@ -57,8 +58,8 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   void close();
 
   // Stages a datagram to QP1 of path.destination; flush() sends it. Flushes first if no more datagrams can be
-  // staged. The datagram is lost if that does not help, or if the port is closed. It is also lost if the
-  // path's next hop does not answer ARP while half of the socket's buffer is in use.
+  // staged. The datagram is lost if there is still no room afterwards, or if the port is closed. It is also
+  // lost if the path's next hop does not answer ARP while half of the socket's buffer is in use.
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
@@ -66,8 +67,9 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   void send_headers(const roce::Headers& headers, const roce::Path& path) override;
   // Sends the staged packets. While the socket is full, tries again every millisecond.
   void flush() override;
-  // Sets two handlers. `on_other` gets all datagrams except those of communication management with method
-  // Send and the known base version. `on_heard` learns the sender of each of these, before `on_mad` gets it.
+  // Sets two handlers. `on_heard` is called for each datagram that `on_mad` gets, just before `on_mad`, with
+  // its sender. `on_other` gets all other datagrams: those of another class or method, or of an unknown base
+  // version.
   void give_others_to(OnOther on_other, OnHeard on_heard) {
     on_other_ = std::move(on_other);
     on_heard_ = std::move(on_heard);

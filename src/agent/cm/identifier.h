@@ -51,8 +51,9 @@ struct CmIdentifier : PortBinding {
   bool holds_port = false;
   bool is_active = false;  // this side sent the REQ
   // True for an incoming request that its program has neither accepted nor rejected. Meanwhile the program
-  // gets no further events about the request, and learns of its end when it answers. The kernel's ucma does
-  // the same. A channel must not be readable for an event that rdma_get_cm_event() would not return.
+  // gets no further events about the request. If the request ends, the program learns this when it answers
+  // the request. The kernel's ucma does the same. The reason: a channel must not be readable for an event
+  // that rdma_get_cm_event() would not return.
   bool is_unanswered = false;
   bool family_option_set = false;
 

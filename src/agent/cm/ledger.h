@@ -22,7 +22,7 @@
 
 namespace verbena::agent {
 
-// Describes to the next agent a port that a user holds, or a connection. A connection gets an entry when its
+// A port that a user holds, or a connection, as the next agent reads it. A connection gets an entry when its
 // program has accepted the peer's REQ or REP.
 struct LedgerEntry {
   enum Kind : uint32_t { kFree = 0, kPort = 1, kConnection = 2 };
@@ -64,8 +64,8 @@ class Ledger {
   void change(Number number, const LedgerEntry& entry);
   void remove(Number number);
   bool has_others() const { return others_ > 0; }
-  // Makes later changes have no effect. Called when the agent ends, so that the next agent finds the ports
-  // and connections of its clients.
+  // Makes later calls change nothing. Called when the agent ends, before it releases the ports and
+  // connections of its present clients: the next agent must find these in the ledger.
   void freeze() { frozen_ = true; }
 
   // Returns the entries in a former agent's file, or no entries if `file` is not a ledger of this version.
@@ -116,8 +116,8 @@ class Claims {
   void yield_port(uint16_t port_space, const PortBinding& to, uid_t user);
   // Checks that the user had this connection with the former agent, and removes the claim. Returns false if
   // the user has no such claim or the claim has expired. `is_awaited`: the process with the QP has not
-  // reconnected yet, so the claim has not expired. Sets connection.peer_has_roce_port from the ledger,
-  // because the program is not trusted to. Without a ledger, only checks time and kMaxWithoutLedger.
+  // reconnected yet, so the claim has not expired. Sets connection.peer_has_roce_port from the ledger, as the
+  // program's own value is not trusted. Without a ledger, only checks time and kMaxWithoutLedger.
   bool take_connection(cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now);
   // Ends all claims except those to connections for which `is_awaited` returns true: their process lives but
   // has not reconnected (it may be stopped). Returns whether any claim is left.

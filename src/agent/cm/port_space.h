@@ -75,13 +75,15 @@ class PortSpace {
   // Releases the holder's port, and stops listening. REQUIRES: the holder is bound
   void release(PortBinding& holder);
 
-  // Returns the best matching listener for a request to `destination` (address and port), or nullptr. A
-  // listener on a loopback address gets only requests of this host, by any link. The kernel also passes
-  // requests of other hosts to such a listener, but no program that binds to 127.0.0.1 wants them.
+  // The host from which a request comes: this one or another.
   enum class Origin : uint8_t { kThisHost, kElsewhere };
+  // Returns the best matching listener for a request to `destination` (address and port), or nullptr. A
+  // listener on a loopback address gets only requests of this host, over any link. The kernel also passes
+  // requests of other hosts to such a listener, but no program that binds to 127.0.0.1 wants them.
   PortBinding* find_listener(const CmAddress& destination, Origin origin) const;
-  // Returns whether counts() is true for any listener on the port. Like find_listener(), looks at listeners
-  // only: a port has at most one for each address, but thousands of other holders.
+  // Returns whether counts() is true for any listener on the port. Looks only at listeners, as
+  // find_listener() does. A port has at most one listener for each address, but may have thousands of other
+  // holders.
   bool has_listener(uint16_t port, const std::function<bool(const PortBinding&)>& counts) const;
 
  private:

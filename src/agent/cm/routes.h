@@ -52,9 +52,10 @@ struct RouteAnswer {
 };
 
 // Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
-// at once, so this class never waits. It must not ask about netdevs (RTM_GETLINK): the kernel then takes its
-// lock for the configuration of all network namespaces (RTNL), which others may hold for seconds. Before
-// Linux 6.13, RTM_GETNEIGH takes this lock, too. For one thread.
+// within the call that sends the query, so no query waits for an event. This class must not ask about netdevs
+// (RTM_GETLINK): the kernel then takes its lock for the configuration of all network namespaces (RTNL), which
+// others may hold for seconds. Before Linux 6.13, RTM_GETNEIGH takes this lock, too, and may wait for it. For
+// one thread.
 class RouteQuery {
  public:
   static Result<RouteQuery> open();

@@ -38,9 +38,9 @@ namespace verbena::agent {
 
 class CmService;
 
-// Turns messages of peers and timeouts into events for programs: the events that the kernel's rdma_cm makes
-// of the same messages, with the same status. Also records the messages in the trace of the connection's
-// client. For the agent's thread.
+// Turns messages of peers and timeouts into events for programs. The kernel's rdma_cm makes the same events,
+// with the same status. Also records the messages in the trace of the connection's client. For the agent's
+// thread.
 class PeerEvents final : public cm::Handler, public cm::Observer {
  public:
   // REQUIRES: service outlives this object
@@ -168,7 +168,7 @@ class CmService final : private cm::Sink {
   using Clients = std::map<uint64_t, CmClient*>;
 
   // ---- for clients
-  // Add a client to clients(), and remove it when its program has ended.
+  // join() adds a client to clients(). leave() removes it, when its program has ended.
   void join(CmClient& client);
   void leave(CmClient& client);
   EventLoop& loop() { return loop_; }
@@ -193,9 +193,10 @@ class CmService final : private cm::Sink {
   // Remove the entry from the ledger. release_port() also releases the port in its port space.
   void release_port(CmIdentifier& id);
   void release_connection(CmIdentifier& id);
-  // Both process kept messages (EarlyMessages) again, in turns of the identifier's user. listener_began()
-  // processes requests for the listener's port. connection_returned() processes other messages of the peer of
-  // a restored connection.
+  // listener_began() and connection_returned() process kept messages (EarlyMessages) again, in turns of the
+  // identifier's user. After an identifier has begun to listen, the former processes requests for its port.
+  // After a connection was restored, the latter processes all messages from the peer's address that are no
+  // requests.
   void listener_began(const CmIdentifier& id);
   void connection_returned(const CmIdentifier& id);
   // Records that a running program has ended a listener (EndedListeners).

@@ -27,8 +27,8 @@ namespace verbena::agent {
 class GroupSockets {
  public:
   static constexpr Quota::Size kSockets = Quota::Size::of(4096);
-  // The minimum time between two readings of the list of open sockets. A closed socket counts until the next
-  // reading.
+  // The minimum time between two readings of the list of open sockets (/proc/self/fdinfo). A socket that has
+  // been closed counts until the next reading.
   static constexpr Duration kLookInterval = std::chrono::seconds(1);
 
   explicit GroupSockets(uid_t own, Quota::Size sockets = kSockets) : quota_(sockets, own) {}

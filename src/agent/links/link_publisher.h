@@ -25,8 +25,8 @@ namespace verbena::agent {
 // must stay until these sessions end.
 class LinkPublisher {
  public:
-  // `closer` closes former files, because a close may wait for locks that any client has on the file. If
-  // null, the calling thread does.
+  // `closer` closes the files of former tables, because a close may wait for locks that any client has on the
+  // file. If `closer` is null, the calling thread closes them.
   LinkPublisher(LinkTable& table, AgentHost& agent, ForeignCloser* closer = nullptr)
       : table_(table), agent_(agent), closer_(closer) {}
 
@@ -61,8 +61,8 @@ class LinkPublisher {
   std::vector<control::Link> shown_;
   UniqueFd file_;
   // Pins the first page of `file_` (pin_first_page()). All users have the file, and without the pin each of
-  // them could make the others' reads wait. The file is not mapped, because its users can hold up the lock
-  // that munmap(2) takes.
+  // them could make the others' reads wait. The pin does not map the file, because users of the file can hold
+  // up the lock that munmap(2) takes.
   UniqueFd pin_;
   UniqueFd former_pin_;  // the same for the former file, which clients may still read
   std::set<uint64_t> sessions_;

@@ -38,9 +38,9 @@ std::string log_file_path();
 std::string old_log_file_path();
 
 // Makes standard error (descriptor 2) a log file, or /dev/null if no file can be created. Needed if the agent
-// has inherited a pipe or a socket, whose reader would wait for the agent's end (`verbena run X 2>&1 |
-// tail`). Terminals and files have no such reader, so the agent keeps them. When the file is larger than
-// `max_bytes`, put() renames it to `old_path`, in place of the previous old file.
+// has inherited a pipe or a socket: its reader would get no end of file before the agent ends (`verbena run X
+// 2>&1 | tail`). Terminals and files have no such reader, so the agent keeps them. When the file is larger
+// than `max_bytes`, put() renames it to `old_path`, in place of the previous old file.
 //
 // put() is called by the thread that writes the log.
 class LogFile {
@@ -104,7 +104,7 @@ class LogLimit {
 };
 
 // Queues log lines until they are written, up to `max_bytes` in total. Drops lines that do not fit or could
-// not be written. An entry in place of dropped lines has their number.
+// not be written, and puts an entry with their number in their place.
 //
 // For one thread at a time.
 class LogQueue {
@@ -154,8 +154,8 @@ class AgentLog final : public LogSink {
   static constexpr Duration kPatience = std::chrono::milliseconds(200);
 
   void write(std::string line) noexcept override;
-  // Replaces the function that writes lines; queued lines go to the new one. A thread that hangs in the old
-  // function is abandoned.
+  // Replaces the function that writes lines. Queued lines go to the new one, on a new thread. A thread that
+  // hangs in the old function stays, but nothing waits for it.
   void write_by(Put put);
   // Waits until no line is queued or being written. Returns false if that takes longer than `patience`.
   bool flush(Duration patience = kPatience);

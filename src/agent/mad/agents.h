@@ -43,7 +43,8 @@ struct MadAgent {
 // Holds the registered agents, and assigns each datagram to one of them, as the kernel does
 // (drivers/infiniband/core/mad.c). An answer goes to the agent whose request it answers. A request goes to
 // the agent that has registered for its class, version and method. For vendor classes of range 2, the OUI
-// must match, too. Each link has at most one agent for a request. Pure.
+// must match, too. On each link, at most one agent can be registered for a given request. Pure: no system
+// calls.
 class Registrations {
  public:
   // `secret`: secret random number that MadAgent::transaction is derived from. A program that knows its own
@@ -58,8 +59,9 @@ class Registrations {
   // Removes the agents of a port, and returns the MadAgent::transaction of each.
   std::vector<uint32_t> remove_port(uint64_t port);
 
-  // find(), for_answer() and for_request() return nullptr if there is no such agent. The pointer is valid
-  // until the agent is removed. `transaction` is the answer's transaction ID, 64 bits.
+  // find() returns the port's agent with this ID. for_answer() returns the agent whose request had this
+  // 64-bit transaction ID. for_request() returns the agent that is registered for the request. Each returns
+  // nullptr if there is no such agent. The pointer is valid until the agent is removed.
   const MadAgent* find(uint64_t port, uint32_t id) const;
   const MadAgent* for_answer(uint64_t transaction) const;
   const MadAgent* for_request(uint32_t device_index, const mad::MadHeader& header) const;
@@ -114,8 +116,8 @@ struct WaitingRequest {
   uint32_t retries = 0;  // remaining
 };
 
-// Holds the requests of all ports that await answers. Finds the request for an answer, and the requests that
-// must be repeated or given up. Pure: gets the time as a parameter.
+// Holds the requests of all ports that await answers. Finds the request to which an arrived answer belongs,
+// and requests whose timeout has expired. Pure: gets the time as a parameter.
 class WaitingRequests {
  public:
   // Maximum number of waiting requests of a port. Further datagrams of the program wait in the port's socket.

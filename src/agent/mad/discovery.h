@@ -31,8 +31,8 @@ struct LinkFabric {
   mad::Performance own_performance{};
   mad::Performance switch_performance{};
 
-  // Returns the path to `destination`. Its source is an address of this link of the same kind (IPv4, IPv6
-  // link-local, or other IPv6). Returns nullopt if the link has none.
+  // Returns the path to `destination`. The path's source is an address of this link of the same kind as the
+  // destination (IPv4, IPv6 link-local, or other IPv6). Returns nullopt if the link has no such address.
   std::optional<roce::Path> path_to(const roce::Address& destination) const;
 };
 
@@ -59,17 +59,17 @@ mad::Adapter adapter_of(const control::Link& link, const std::string& host);
 mad::PortCounters port_counters_of(const control::DeviceCounters& counters);
 
 // Finds the agents of other hosts on each link's network, and announces this one. Each agent sends its
-// adapter's data every 7.5 to 10 seconds, to a multicast group that no router forwards. A new agent asks for
-// answers, so that it knows the others at once. A link answers at most ten times a second, however many
-// agents ask. For the agent's thread.
+// adapter's data every 7.5 to 10 seconds, to a multicast group that no router forwards. A new agent requests
+// answers, so that it knows the others at once. On each link, an agent answers at most ten times a second,
+// however many agents send requests. For the agent's thread.
 class Discovery {
  public:
   // `port`: the agents' UDP port. REQUIRES: the references outlive this object
   Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire);
   ~Discovery();
 
-  // Starts to listen and announce on new and changed links, and stops on removed ones. Has no effect until
-  // the agent's UDP port is open, so call it again then.
+  // Starts to listen and announce on new and changed links, and stops on removed ones. Does nothing while the
+  // agent's UDP port is not open. Call it again once the port is open.
   void links_changed();
 
  private:

@@ -35,8 +35,9 @@ namespace verbena::agent {
 
 class MadDispatcher;
 
-// A link's port that a program has open for management datagrams: the agent's end of the port's socket.
-// Trusts no input. For the agent's thread.
+// A port of a link that a program has opened for management datagrams (a MAD port, as with ib_umad). Owns the
+// agent's end of the socket over which the program sends and receives them. Trusts no input. For the agent's
+// thread.
 class OpenPort {
  public:
   // `number` is the owner's number for the port. `takes_files`: the program supports messages of several
@@ -53,19 +54,20 @@ class OpenPort {
   void resume();
   // Makes the port call owner.on_timer() at `deadline` or earlier, in a turn of its user.
   void arm(TimePoint deadline) { timer_.arm(deadline); }
-  // Handles a message whose file was read, and reads the next one. `message` is empty if the file was
-  // invalid.
+  // Handles a message after its file was read. Then lets the event loop read the next message. `message` is
+  // empty if the file was invalid: then the port ends.
   void take_whole(const protocol::UserMad& header, ConstBytes message);
   // Sends a datagram, or a message of several datagrams, to the program. The message is lost if the program's
-  // socket is full, as in the kernel, or if its user pauses (SlowUsers). A message that needs a file is also
-  // lost if the user's programs hold too many files, or the program does not support files.
+  // socket is full, as in the kernel. It is also lost while SlowUsers makes the program's user pause. A
+  // message that needs a file is also lost if the user's programs hold too many files, or the program does
+  // not support files.
   void deliver(protocol::UserMad header, ConstBytes mad);
 
  private:
   // Receives one datagram. Returns false if there is none now, the owner has no room, or the port has ended.
   bool on_readable();
-  // Passes a received message to the owner. If the message has a file, the user's thread reads the file
-  // first. Returns false if the message is invalid.
+  // Passes a received message to the owner. If the message has a file, ForeignCloser first reads the file on
+  // a thread for the program's user. Returns false if the message is invalid.
   bool take(ConstBytes message, ClientFile file);
   Result<void> send_with_file(ConstBytes header_and_first, ConstBytes rest);
   void end();
@@ -86,9 +88,10 @@ class OpenPort {
 };
 
 // Dispatches management datagrams of all classes except communication management: those that programs send,
-// and those that arrive at QP1. A datagram goes to the link's simulated subnet, which answers at once, or to
-// another host, or to a program. The program has registered for the datagram, or awaits it as an answer.
-// Handles timeouts and retries of requests, as the kernel does for its users. For the agent's thread.
+// and those that arrive at QP1. A datagram goes to one of three receivers. The link's simulated subnet
+// answers at once. Another host gets the datagram at its QP1. A local program gets a request that it has
+// registered for, or an answer that it awaits. Handles timeouts and retries of requests, as the kernel does
+// for its users. For the agent's thread.
 class MadDispatcher : private LongMessages::Host {
  public:
   // Returns the quota of open ports for an agent that may open `descriptors`: a 32nd of them, at most 1,024.
@@ -115,15 +118,16 @@ class MadDispatcher : private LongMessages::Host {
                                                       const protocol::MadRegisterRequest& request);
   RequestResult<> remove_agent(const Lessee& client, const protocol::MadRegisterRequest& request);
 
-  // Handles a datagram that has arrived at QP1. Returns false if the datagram has no receiver and its sender
-  // may get an error. Returns true for an RMPP segment of a link without a receiver, because the sender would
-  // take the error for a segment of the answer.
+  // Handles a datagram that has arrived at QP1. Returns false if the datagram is invalid or has no receiver,
+  // and the caller may answer with an error. Returns true for an RMPP segment even without a receiver: the
+  // segment's sender would take an error for a segment of the answer.
   bool on_mad(ConstBytes bytes, const cm::Arrival& arrival);
   // Records the sender of a datagram as a neighbour. Called for datagrams of communication management.
   void heard(const cm::Arrival& arrival);
 
   // ---- for OpenPort
-  // Handles a datagram of a program, or a whole message of several. Does not destroy the port.
+  // Handles a datagram that a program has sent, or a whole message of several datagrams. Does not destroy the
+  // port.
   void on_datagram(uint64_t port, const protocol::UserMad& header, ConstBytes message);
   // Counts the memory of a message before its file is read.
   QuotaShare reserve(uid_t user, size_t bytes) { return long_.reserve(user, bytes); }
@@ -161,9 +165,9 @@ class MadDispatcher : private LongMessages::Host {
   void ask_switch(LinkFabric& fabric, const mad::Mad& request);
   // Handles a datagram for this link from any sender. Returns false for a request without a receiver.
   bool take(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
-  // Handles an RMPP segment. Returns nullopt if no message is reassembled here: the receiver does that
-  // itself, or there is no receiver. Otherwise returns the result of take(): whether the segment has a
-  // receiver.
+  // Handles an RMPP segment. Returns true if the segment was handled here. Returns nullopt if it was not,
+  // because it has no receiver or its receiver reassembles messages itself. The caller then handles it like a
+  // datagram that is no segment.
   std::optional<bool> take_segment(LinkFabric& fabric, const mad::Mad& mad, const Correspondent& from);
   // Handles a request for this link. Returns false if the request has no receiver.
   bool take_request(LinkFabric& fabric, const mad::Mad& request, const Correspondent& from);

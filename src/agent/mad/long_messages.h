@@ -61,8 +61,8 @@ class LongMessages {
   // same destination. REQUIRES: `message` is valid for RmppSender
   void send(Sending sending, std::vector<std::byte> message);
 
-  // Handles an ACK, STOP or ABORT for a link. Returns false if the datagram belongs to no message that is
-  // being sent.
+  // Handles an ACK, STOP or ABORT that has arrived on a link. Returns false if the datagram belongs to no
+  // message that is being sent.
   bool on_control(uint32_t device_index, const mad::Mad& mad, const Correspondent& from);
   // Handles a data segment for a MAD agent. Returns the message if it is complete now, else an empty vector.
   std::vector<std::byte> on_segment(const MadAgent& agent, const mad::Mad& mad, const Correspondent& from);
@@ -113,8 +113,9 @@ class LongMessages {
 
   EventLoop& loop_;
   Host& host_;
-  // Memory of messages that are being sent, or read from a file before that, in blocks of 64 KiB. Only root
-  // and the agent's own user may take the reserve (base/quota.h).
+  // Memory for long messages of programs, in blocks of 64 KiB. A message counts while the agent reads it from
+  // its file, and while it is being sent. Only root and the agent's own user may take the reserve
+  // (base/quota.h).
   static constexpr Quota::Size kBlocks{.all = 1024, .reserve = 128};
   const std::shared_ptr<Quota> quota_;
   Map sendings_;

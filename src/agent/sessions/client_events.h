@@ -21,10 +21,11 @@
 
 namespace verbena::agent {
 
-// Counts the channels that a client has been sent and has not acknowledged, by the users of the processes at
-// their other ends. These users share protocol::kMaxChannelsUnseen (base/quota.h). Without shares, one user
-// could use up the number. A user can make its channels take long to close, and the client then acknowledges
-// no more of them (AgentNews).
+// Counts the channels that were sent to a client and that the client has not acknowledged, by the user of the
+// process at the other end. At most protocol::kMaxChannelsUnseen may be unacknowledged, and a user other than
+// root and the client's gets only a share of that number (base/quota.h). Otherwise one user could use it up:
+// a user can make its channels take long to close, and the client acknowledges no more channels of that user
+// meanwhile (control::AgentNews).
 class UnseenChannels {
  public:
   // `own` is the client's user. Channels to processes of this user may use up the whole number.
@@ -35,8 +36,8 @@ class UnseenChannels {
     shares_.take(other);
     users_.emplace(number, other);
   }
-  // Forgets a channel with this number. If there is none, forgets any other channel, because a client of
-  // another version may not repeat numbers.
+  // Forgets a channel with this number, which the client's acknowledgement has named. If there is none,
+  // forgets any other channel: the acknowledgement of a client of another version may have another number.
   void remove(uint32_t number) {
     if (users_.empty()) return;
     const auto found = users_.find(number);
@@ -63,8 +64,8 @@ class ClientEvents {
     virtual void on_ask_peer(uint64_t domain, uint32_t slot) = 0;
     // The client asks for a channel between its slot and a peer's.
     virtual void on_ask_channel(uint32_t own_slot, uint32_t peer_slot) = 0;
-    // The client has received the message that the lease of `ended`, a peer of its slot `own_slot`, has
-    // ended.
+    // The client has acknowledged a message about the end of a lease: slot `ended`, to which the client's
+    // slot `own_slot` may have a channel, was returned.
     virtual void on_end_heard(uint32_t own_slot, uint32_t ended) = 0;
     // The socket has room again, after await_room().
     virtual void on_room() = 0;
@@ -90,8 +91,8 @@ class ClientEvents {
   // Stops reading and sending. Called when the session is about to end.
   void stop() { stopped_ = true; }
 
-  // Sends the new link table in a turn of the user, if necessary after the client has acknowledged the
-  // previous one.
+  // Sends the new link table later, in a turn of the user (UserTurns). If the client has not acknowledged the
+  // previous table yet, waits for that first.
   void links_changed();
   // Sends the client a socket to another process in an XRC domain, or an error. `other` is the user of the
   // process at the socket's other end. Returns false if the message is not sent: too many messages are
@@ -100,13 +101,13 @@ class ClientEvents {
   bool tell_peer(control::DomainPeer peer, uid_t other);
   // Sends the client its end of a channel to another slot, or an error. Returns false if the message is not
   // sent, for the reasons of tell_peer(). Also returns false if the client's version has no channels, or if
-  // too many channels of the other slot's user are unacknowledged. No limit of unacknowledged messages
-  // applies to the end of a lease (ESTALE).
+  // too many channels of the other slot's user are unacknowledged. With the error ESTALE, the message says
+  // that the other slot's lease has ended. It is sent however many messages are unacknowledged.
   bool tell_channel(control::SlotChannel channel);
-  // Makes Client::on_room() be called in a turn of the user once the socket has room. REQUIRES: called in a
-  // turn of the user
+  // Calls Client::on_room() once the socket has room, in a turn of the user (UserTurns). REQUIRES: this call
+  // is in a turn of the user, too
   void await_room();
-  // Returns whether telling this client of ended leases is queued, or waits for room in its socket.
+  // Returns whether messages about ended leases are queued for this client, or wait for room in its socket.
   // ChannelRequests sets this.
   bool is_telling() const { return is_telling_; }
   void set_telling(bool is_telling) { is_telling_ = is_telling; }
@@ -115,8 +116,8 @@ class ClientEvents {
   // The limit of unacknowledged messages applies only to starts: there are no more ends than starts.
   bool tell_capture(control::SlotCapture capture);
   // Tells the client to start or end the tracing of each packet. Returns false if the message is not sent:
-  // for the reasons of tell_peer(), or because the client's version has no traces. As in tell_capture(), the
-  // limit applies only to starts.
+  // for the reasons of tell_peer(), or because the client's version has no traces. The limit of
+  // unacknowledged messages applies only to starts.
   bool tell_trace(bool on);
 
  private:
@@ -137,7 +138,8 @@ class ClientEvents {
   };
   bool knows(const Kind& kind) const { return version_ >= kind.since; }
   // Fills in the message's header and sends the message, with `file` if it is valid. Returns false if the
-  // message is not sent. `is_limited`: not sent either if max_unseen messages are unacknowledged.
+  // message is not sent. With `is_limited`, it is not sent while kind.max_unseen messages of this kind are
+  // unacknowledged.
   template <class Message>
   bool say(Kind& kind, Message message, int error, const UniqueFd& file, bool is_limited = true);
 

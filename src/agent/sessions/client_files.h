@@ -25,26 +25,26 @@
 namespace verbena::agent {
 
 // Closes descriptors that users' processes have sent to the agent or have copies of. A close may take as long
-// as the descriptor's maker likes (base/foreign_socket.h). So each user's descriptors are closed on a thread
-// of their own, and no user waits for another. A thread starts when there is something to close, and ends
-// after the last close. The close of a lingering socket is interrupted within 20 ms. A file whose server does
-// not answer blocks its user's thread, with all later descriptors of that user.
+// as the descriptor's maker likes (base/foreign_socket.h). So each user has a closing thread of its own, and
+// no user waits for another. A thread starts when there is something to close, and ends after the last close.
+// The close of a lingering socket (SO_LINGER) is interrupted within 20 ms. A file whose server does not
+// answer blocks its user's thread, with all later descriptors of that user.
 //
 // Also reads files that users' processes can write to, on the same thread. A read waits for the locks of the
 // file's pages, and the processes can hold these for seconds (madvise(2), fallocate(2)). So the agent's
 // thread never reads such a file.
 //
 // The agent's own ends of sockets are shut down on other threads of the user. A shutdown may take long,
-// because it wakes all watches of the other end, and there may be any number of watches (epoll(7)). But a
-// shutdown never blocks: if the socket has received descriptors, its close is left to the first thread. The
-// user gets one shutdown thread for each kPerThread waiting sockets, up to kMaxThreads. Making the watches of
-// a socket takes longer than waking them. So a user needs more processors than there are threads to connect
-// faster than the threads shut down.
+// because it wakes all epoll(7) watches of the other end, and a user may make any number of watches. But a
+// shutdown never blocks. If the socket still contains descriptors that were sent to the agent, it is passed
+// on to the closing thread. The user gets one shutdown thread for each kPerThread waiting sockets, up to
+// kMaxThreads. Making a socket's watches takes longer than waking them. So a user can outpace the shutdown
+// threads only with more processors than there are threads.
 //
 // All descriptors that clients have sent count in their users' shares (base/quota.h) until they are closed:
 // those that the agent keeps (ClientFile), and those that wait here. The ends of sockets that the agent makes
-// for a user and must close here count, too. These count from the moment they are made: the agent cannot
-// refuse to close them later, and the user may hold up its thread.
+// for a user and must close here count, too. They count from the moment they are made, because later the
+// agent must close them, however many wait for a slow closing thread.
 //
 // For the agent's thread. Never blocks.
 class ForeignCloser {
@@ -90,12 +90,12 @@ class ForeignCloser {
   void close(uid_t user, UniqueFd fd, QuotaShare share);
   // Like close() above, for a descriptor that does not count yet. It counts from now on.
   void close(uid_t user, UniqueFd fd) { close(user, std::move(fd), count(user)); }
-  // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. After its last
-  // owner, the descriptor is closed as by close(), or directly if this object no longer exists. It counts in
-  // `share` until it is closed. If `share` is empty, it counts only from its last owner's end on.
+  // Returns a descriptor that several owners can share, or a null pointer if `fd` is empty. When the last
+  // owner has released it, it is closed as by close(), or directly if this object no longer exists. It counts
+  // in `share` until it is closed. If `share` is empty, it counts only from its release by the last owner on.
   std::shared_ptr<const UniqueFd> share(uid_t user, UniqueFd fd, QuotaShare share = {});
-  // Work with a file. Runs on the user's thread, so it must not use objects of the agent's thread. Left
-  // undone if there is no memory for it.
+  // Work with a file. Runs on the user's closing thread, so it must not use objects of the agent's thread.
+  // Skipped if there is no memory for it.
   using FileWork = std::function<void(int file)>;
   // A task that follows the work. Runs on the agent's thread, in a turn of the user.
   using Task = std::function<void()>;
@@ -108,9 +108,9 @@ class ForeignCloser {
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().
   void name_and_close(uid_t user, UniqueFd socket);
-  // Shuts the agent's end of a socket down and then closes it. If the socket still has descriptors in it,
-  // close() does so. Destroys `until_empty` once the socket is shut down and only messages with descriptors
-  // are left in it.
+  // Shuts the agent's end of a socket down and then closes it. If messages with descriptors are left in the
+  // socket, passes it to close() instead. Destroys `until_empty` once the socket is shut down and the
+  // messages before the first one with descriptors are removed.
   void shut_down_and_close(uid_t user, UniqueFd socket, QuotaShare share, QuotaShare until_empty = {});
   // Returns a descriptor that is readable when take_closed() has something to return.
   int fd() const;
@@ -172,12 +172,12 @@ class ClientFile {
   }
 
   int get() const { return fd_.get(); }
-  // Binds a nameless Unix socket to a random name, later on the user's thread. Otherwise a send(2) on the
-  // socket could wait, because the client may set SO_PASSCRED on it at any time. Fails with the kernel's
-  // error if the agent has no descriptor for a copy.
+  // Binds a nameless Unix socket to a random name, later on the user's thread. The name prevents a long
+  // send(2): if the client sets SO_PASSCRED, the kernel must find a free name for a nameless socket
+  // (base/socket_option.h). Fails with the kernel's error if the agent has no descriptor for a copy.
   Result<void> name_socket() const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
-  // Makes the user's thread do the work with the file and then close the file, like
+  // Makes the user's closing thread do the work with the file and then close the file, like
   // ForeignCloser::work_and_close(). REQUIRES: there is a file
   void work_and_close(ForeignCloser::FileWork work, ForeignCloser::Task then) {
     closer_->work_and_close(user_, std::move(fd_), std::move(share_), std::move(work), std::move(then));
@@ -216,8 +216,8 @@ inline UniqueFd reopen_read_only(int fd) {
 class HeldFiles {
  public:
   // Memory counts in blocks. All users together may hold 32 MiB. Only root and the agent's own user may take
-  // the reserve (base/quota.h). It has room for one list of maximum length, because a list's length depends
-  // on other users.
+  // the reserve (base/quota.h). The reserve has room for one list of maximum length, because other users can
+  // make a list long.
   static constexpr size_t kBlockBytes = 64 << 10;
   static constexpr size_t kLargest = 9 << 20;  // bytes of the longest list
   static constexpr Quota::Size kBlocks{.all = 512, .reserve = kLargest / kBlockBytes};
@@ -247,9 +247,10 @@ class HeldFiles {
   // Returns whether a file of this session (see lease()) was still open in any process at the last look.
   // False for session 0.
   bool holds(uint64_t session) const;
-  // Returns whether a request that came at `since` can be answered without another look. True if no look is
-  // needed, because the user's programs may hold another large file and the session holds none. True as well
-  // if a look that began at `since` or later has ended. Otherwise begins a look and returns false.
+  // Returns whether a request for a file, which came at `since`, can be answered without another look. True
+  // if the user's programs hold no file, or may hold another one of maximum length while the session holds
+  // none. Also true if a look that began at `since` or later has ended. Otherwise begins a look and returns
+  // false.
   bool is_known(uid_t user, uint64_t session, TimePoint since);
   // Returns the number of blocks that count for the user.
   size_t held_by(uid_t user) const { return blocks_.of(user); }

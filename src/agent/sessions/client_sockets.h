@@ -68,10 +68,10 @@ class ClientSockets {
   void sent(uid_t user, size_t files, For what);
   // Stops counting descriptors that were received. Wakes one waiting socket of each user (await_room()).
   void taken(uid_t user, size_t files, For what);
-  // Registers a socket that must wait because allows() returned false. The event loop reads the socket again
-  // once there may be room. Also used for two other reasons: closer() allows the user no more descriptors and
-  // the next message has one, or the request needs a look of HeldFiles. Returns a ticket for cancel_wait(),
-  // never 0.
+  // Registers a socket whose next request must wait until allows() returns true. The event loop reads the
+  // socket again once there may be room. Also used for three other waits: until closer() allows the user
+  // another descriptor, until a look of HeldFiles has ended, or while SlotLeases::is_behind(). Returns a
+  // ticket for cancel_wait(), never 0.
   uint64_t await_room(uid_t user, int socket);
   void cancel_wait(uid_t user, uint64_t ticket);
   // Closes a socket. Its `unread` sent descriptors count until the client has received them or is gone.
@@ -145,9 +145,9 @@ class ClientSocket {
   // Reads the next message into `buffer` without removing it from the socket. `with_file`: also receives the
   // message's first descriptor. Fails with EAGAIN if there is no message, otherwise with the kernel's errno.
   Result<Message> look(Bytes buffer, bool with_file = false) const;
-  // Removes the message that look() read last. This wakes all watches of the client's end, so its time counts
-  // as the user's, like that of a sent message. REQUIRES: the message has no descriptors except the one that
-  // look() received
+  // Removes the message that look() read last. The removal wakes all epoll(7) watches of the client's end,
+  // which may take long. So its time counts as the user's (UserTurns), like the time to send a message.
+  // REQUIRES: the message has no descriptors except the one that look() received
   void drop() const;
 
   // Returns whether the client may be sent `files` more descriptors: this socket has at most kMaxUnread then,

@@ -29,7 +29,7 @@ class ClientTable {
   // Descriptors that the agent needs for one client: two sockets and a pidfd.
   static constexpr size_t kDescriptorsOfClient = 3;
   // Returns the quota of clients for an agent whose RLIMIT_NOFILE is `descriptors`: at most 8,192. Clients
-  // may use 15/32 of the descriptors; slots and the takeover state use the rest that other tables leave
+  // may use 15/32 of the descriptors. The rest is for other tables, slots and the takeover state
   // (descriptors_test.cc).
   static Quota::Size room_with(size_t descriptors);
   // `room`: maximum number of sessions
@@ -38,11 +38,11 @@ class ClientTable {
 
   // Starts to listen on these sockets, which are bound to the agent's names.
   Result<void> listen(std::vector<UniqueFd> names);
-  // Records that clients need no longer send a descriptor with their hello. From then on, the kernel may be
-  // told to refuse descriptors of clients that have no session yet (SO_PASSRIGHTS, Linux 6.16). This happens
-  // the first time that a refused client's user has no share of descriptors left. Not earlier, because
-  // libraries from before November 2026 offer an unneeded takeover state, and would take the refusal for an
-  // error.
+  // Records that no client needs to send a takeover state with its hello any more. From then on, the
+  // listening sockets may be set to refuse descriptors (SO_PASSRIGHTS, Linux 6.16) from clients that have no
+  // session yet. This is done when the first client is refused whose user may have no more descriptors open
+  // in the agent. It is not done earlier, because libraries from before November 2026 send an unneeded
+  // takeover state, and would take the refusal for an error.
   void expect_no_early_descriptors() { expects_early_descriptors_ = false; }
   // Stops accepting clients.
   void stop_listening() { listeners_.clear(); }
@@ -58,8 +58,8 @@ class ClientTable {
   // the agent's name free. Called when the agent ends.
   void clear();
 
-  // Makes each session answer its hello, if it has waited for the takeover, in a turn of its user
-  // (Session::resume()).
+  // Called when the takeover has ended. Each session whose client's hello had to wait for that answers it, in
+  // a turn of its user (Session::resume()).
   void resume();
 
   Session* find(uint64_t id) const;

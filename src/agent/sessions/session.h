@@ -71,8 +71,8 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   pid_t pid() const { return client_.pid; }
   // Returns whether the client is the standby, the agent's second process (commands/agent/standby.h).
   bool is_standby() const;
-  // Returns whether the client is a device mirror (commands/agent/device_mirror.h), which lives no longer
-  // than its agent.
+  // Returns whether the client is a device mirror (commands/agent/device_mirror.h). A mirror does not keep
+  // its agent running.
   bool is_mirror() const;
 
  private:
@@ -97,9 +97,8 @@ class Session : private CmClient::Host, private ClientEvents::Client {
     std::string_view text;
   };
 
-  // Handles one message, or one step of an unfinished request. Returns whether it did either. Returns false
-  // if nothing has come, the next message must wait, or the session is closing. The event loop repeats the
-  // call until then.
+  // Handles one message, or one step of an unfinished request, and returns true. The event loop then calls it
+  // again. Returns false if nothing has come, the next message must wait, or the session is closing.
   bool on_readable(uint32_t events);
   bool take_events(uint32_t events);
   void listen();
@@ -141,14 +140,15 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
   template <class Message>
   void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
-  // Returns whether the next request may be handled now. Otherwise starts to wait, for 5 seconds at most. The
-  // wait is for a right to receive the request's descriptors, to send those of its reply, or to lease a slot
-  // (SlotLeases::is_behind()).
+  // Returns whether the next request may be handled now: its descriptors may be received, the descriptors of
+  // its reply may be sent, no look of HeldFiles is needed, and a slot may be leased
+  // (SlotLeases::is_behind()). Otherwise starts to wait and returns false. Once a request has waited for 5
+  // seconds, returns true in any case.
   bool may_go_on(ConstBytes message, bool has_files);
   bool are_files_known(ConstBytes message, TimePoint since) const;
   void end_wait();
-  // Does one step of the unfinished request, if there is one. Returns whether there was one. The next message
-  // must wait until there is none.
+  // Does one step of the unfinished request and returns true. Returns false if no request is unfinished: only
+  // then may the next message be handled.
   bool go_on();
   void send(ConstBytes message, std::span<const int> fds = {});
   void close();

@@ -10,10 +10,10 @@
 
 namespace verbena::agent {
 
-// Remembers which slots have channels to each other, until each process has acknowledged the end of the other
-// slot's lease. A process can keep its end of a channel after it has returned its slot. A peer that does not
-// know of the return would send it the packets for the slot's next holder. It would also take that process's
-// packets for the next holder's.
+// Remembers which slots have channels to each other, until each slot's holder has acknowledged the end of the
+// other slot's lease. A process can keep its end of a channel after it has returned its slot. A peer that has
+// not learned of the return would send packets for the slot's next holder over that channel, to the former
+// holder. It would also believe that the former holder's packets come from the next holder.
 //
 // Allocates all its memory at the start: three bits for each pair of slots. For the agent's thread.
 class ChannelPeers {
@@ -60,8 +60,9 @@ class ChannelPeers {
       return true;
     });
   }
-  // Calls tell(ended) for one slot `ended` of whose end the holder of `slot` must be told. Returns tell()'s
-  // result: whether the holder was told. If not, the holder must still be told. REQUIRES: must_hear(slot)
+  // Tells the holder of `slot` of one ended lease. Calls tell(ended) for one slot `ended` whose end of lease
+  // is still untold, and returns its result: whether the holder was told. If not, the holder must still be
+  // told. REQUIRES: must_hear(slot)
   template <class Tell>
   bool tell_one(uint32_t slot, Tell tell) {
     bool told = false;
@@ -73,8 +74,9 @@ class ChannelPeers {
     hearers_.set(slot, untold_[slot].any());
     return told;
   }
-  // Records that the holder of `slot` has acknowledged the end of `ended`. Does nothing while the holder must
-  // still be told of that slot's end: the acknowledgement is then of an earlier end.
+  // Records that the holder of `slot` has acknowledged that the lease of `ended` has ended. Does nothing
+  // while the holder must still be told that the lease has ended: then the acknowledgement is for an earlier
+  // lease of `ended`.
   void heard(uint32_t slot, uint32_t ended) {
     if (!untold_[slot].test(ended)) awaited_[ended].reset(slot);
   }

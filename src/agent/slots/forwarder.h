@@ -24,20 +24,21 @@ namespace verbena::agent {
 // with one socket of a SO_REUSEPORT group can steer the whole group's packets, connect(2) the socket or bind
 // it to a device.
 //
-// A thread of its own forwards, because the event loop has other work; the first begin() or go_on() starts
-// it. The thread never waits for a receiver. If the receiver's socket is full, the thread stops reading the
-// UDP socket until there is room. The kernel then drops and counts excess datagrams, as for a process that
-// has the UDP socket itself and does not read. The thread also stops reading the UDP socket if the receiver
-// has read nothing for 60 ms. The receiver may then be stopped, and StoppedProcesses
-// (agent/takeover/stopped_processes.h) looks for its packets in the UDP socket. Users have turns of the
-// thread's time (UserTurns). Each piece reads only a few datagrams of one socket. After a slow send to a
-// receiver, all receivers of the same user get nothing for a while (SlowUsers).
+// Forwards on a thread of its own, because the event loop has other work. The first begin() or go_on() starts
+// the thread. The thread never waits for a receiver. If the receiver's socket is full, the thread stops
+// reading the UDP socket until there is room. The kernel then drops and counts excess datagrams, as for a
+// process that has the UDP socket itself and does not read. The thread also stops reading the UDP socket if
+// the receiver has read nothing for 60 ms. The receiver may be a stopped process, and StoppedProcesses
+// (agent/takeover/stopped_processes.h) must find its packets in the UDP socket. The thread's time is divided
+// among the receivers' users (UserTurns), in pieces of work. A piece reads only a few datagrams of one UDP
+// socket. After a slow send to a receiver, all receivers of the same user get nothing for a while
+// (SlowUsers).
 //
 // All methods are called on one thread, the agent's.
 class Forwarder {
  public:
-  // A piece of work that takes longer than this is slow (SlowUsers). Sending a few datagrams takes a
-  // fifteenth of this time on slow machines. The rest is for interrupts.
+  // A piece of work (UserTurns) that takes longer than this is slow (SlowUsers). On slow machines, it takes a
+  // fifteenth of this time to send a few datagrams. The rest allows for interrupts.
   static constexpr Duration kSlow = std::chrono::milliseconds(3);
 
   // Clocks that the forwarder's thread reads.
@@ -45,7 +46,7 @@ class Forwarder {
     UserTurns::Clock now;
     UserTurns::Clock processor;
   };
-  // `closer` shuts down and closes the sending ends of pairs, because that may take as long as a send. The
+  // `closer` shuts down and closes the sending ends of socket pairs, because that may take long. The
   // descriptors of each pair count in the closer's quota from the beginning. If `closer` is null, the calling
   // thread shuts the ends down. Throws std::system_error if the kernel has no descriptors.
   explicit Forwarder(ForeignCloser* closer = nullptr,
@@ -62,9 +63,9 @@ class Forwarder {
   Result<void> go_on(uint32_t slot, uid_t user, int socket, UniqueFd end);
   // Returns the forwarder's end of the pair, or -1 if nothing is forwarded for the slot.
   int end_of(uint32_t slot) const;
-  // Stops forwarding for the slot: the thread does not use its UDP socket any more. Shuts the pair down for
-  // all processes that have a copy of the sending end. Does not wait for a send in progress. Then the sending
-  // end is closed later, by the next begin(), go_on() or end().
+  // Stops forwarding for the slot: the thread does not use the slot's UDP socket any more. Shuts the pair
+  // down for all processes that have a copy of the sending end. Does not wait for a send in progress. In that
+  // case a later begin(), go_on() or end() closes the sending end.
   void end(uint32_t slot);
 
  private:

@@ -39,9 +39,9 @@ UniqueFd watch_peer(int socket, pid_t pid);
 // agent in one container of a pod can take over pidfds from an agent in another.
 using SharedProcess = std::shared_ptr<const UniqueFd>;
 // Returns a pidfd that several owners can share, or a null pointer if `pidfd` is empty. Closing a pidfd may
-// take long: file locks that any process sets on one pidfd hold for all pidfds of the same process. So
-// `closer` closes the pidfd on the thread of `user`, the process's user. If `closer` is null, the last owner
-// closes it.
+// take long, because close(2) may wait for file locks. All pidfds of a process are one file for these locks,
+// so any process that has one of them can cause the wait. Therefore `closer` closes the pidfd on its thread
+// for `user`, the process's user. If `closer` is null, the last owner closes it.
 SharedProcess share_process(UniqueFd pidfd, ForeignCloser* closer = nullptr, uid_t user = 0);
 // Returns whether the process has ended. REQUIRES: `pidfd` is a pidfd
 bool has_ended(int pidfd);
@@ -60,16 +60,16 @@ struct PortHolder {
   uint64_t inode = 0;
 };
 std::vector<PortHolder> holders_of_port(uint16_t port);
-// Returns the pid of a process that has the socket open, as text. Returns an empty string if no such process
-// is found: the agent may lack permission, or the socket is the kernel's own. Reads the descriptors of all
-// processes, and gives up when may_go_on() returns false.
+// Returns the pid, as text, of a process that has the socket open. Returns an empty string if no such process
+// is found: the agent may lack permission, or the socket is the kernel's own. Looks through the descriptors
+// of all processes. Gives up when may_go_on() returns false, or after 65,536 descriptors.
 std::string process_with_socket(
     uint64_t inode, const std::function<bool()>& may_go_on = [] { return true; });
 // Returns "iperf3 (pid 4711) of user 1000", or "a program of user 1000" if the process is not visible. The
 // text goes to logs and terminals: it has no control characters, though a process chooses its name.
 std::string describe_holder(const PortHolder& holder, const std::function<bool()>& may_go_on);
 
-// Finds out which program has a UDP port. Searches on a thread of its own. The search may take long, because
+// Finds out which program has a UDP port. Searches on a thread of its own, because a search may take long:
 // users decide how many sockets and descriptors there are. All methods are called on one other thread, which
 // waits only in take() and the destructor.
 class PortHolderSearch {

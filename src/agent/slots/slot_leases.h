@@ -25,10 +25,10 @@ namespace verbena::agent {
 // Watches orphans, by slot. An orphan is a process that holds a slot from a former agent and has not
 // reconnected to this one.
 //
-// The end of an orphan is noticed by its pidfd. The pidfd comes from the takeover state or is opened by the
-// recorded pid. An orphan with neither a pidfd nor a pid counts as ended if it has not reconnected within 30
-// seconds. In this case the former agent did not see the orphan's pid namespace. No pidfd was recorded
-// because the kernel lacks SO_PEERPIDFD or that agent was of an older release.
+// A pidfd shows when an orphan ends. The pidfd comes from the takeover state or is opened by the recorded
+// pid. If neither a pidfd nor a pid is known, the orphan counts as ended if it has not reconnected within 30
+// seconds. This happens if the former agent did not see the orphan's pid namespace and recorded no pidfd. It
+// recorded none if the kernel lacks SO_PEERPIDFD or that agent was of an older release.
 class Orphans {
  public:
   using OnEnd = std::function<void(uint32_t slot)>;
@@ -80,8 +80,8 @@ class SlotLeases {
   Result<void> keep(uint32_t index, const Lessee& lessee);
   Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
   Result<void> take_back(uint32_t index, uint64_t session);
-  // Takes back the slots of a session that has ended: two at once, the others later, in the turns of the
-  // session's user (EventLoop).
+  // Takes back the slots of a session that has ended. Takes two slots back before it returns, and the others
+  // later, in turns of the session's user (UserTurns).
   void take_back_all(uint64_t session);
   // Adopts the slots of a former agent from its takeover state. Call watch_orphans() afterwards.
   Result<void> adopt(TakeoverState::Contents& contents) {

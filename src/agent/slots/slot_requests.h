@@ -40,8 +40,8 @@ class SlotRequests {
 // Carries out clients' requests for channels (socket pairs) between two slots. The slots may belong to
 // different users: the agent connects any two clients that it serves. The agent keeps no end of a channel.
 // When the lease of a slot ends, the agent tells the processes at the other ends of the slot's channels
-// (ChannelPeers). It sends these messages in turns of the receivers' users (EventLoop), because a message may
-// take its sender long, and a slot may have many channels.
+// (ChannelPeers). It sends each of these messages in a turn of the receiver's user (UserTurns), because
+// sending one may take long, and a slot may have many channels.
 class ChannelRequests {
  public:
   ChannelRequests(EventLoop& loop, const SlotLeases& slots, AgentHost& agent)
@@ -55,9 +55,9 @@ class ChannelRequests {
 
   // Tells the processes that have a channel to the slot that the slot's lease ends.
   void lease_ending(uint32_t slot);
-  // Returns whether a process has yet to acknowledge that the slot's lease has ended. Until then no other
-  // user may have the slot (SlotTable). If a process does not answer, the end of its session counts as its
-  // acknowledgement.
+  // Returns whether any process has yet to acknowledge that the slot's lease has ended. While this is true,
+  // no other user may have the slot (SlotTable). If a process does not answer, the end of its session counts
+  // as its acknowledgement.
   bool is_awaited(uint32_t slot) const { return peers_.is_awaited(slot); }
   // Records that the processes of the two slots have a socket pair for an XRC domain (DomainRequests). As
   // with a channel, each process is told when the lease of the other slot ends.
@@ -70,14 +70,15 @@ class ChannelRequests {
   // Records that the session has acknowledged, for its slot `slot`, the end of the lease of `ended`. Does
   // nothing if `slot` is not the session's.
   void end_heard(uint64_t session, uint32_t slot, uint32_t ended);
-  // Goes on telling the session of ended leases, which stopped because its socket was full. Called when the
-  // socket has room again.
+  // Sends the session further messages about ended leases. They had stopped because the session's socket was
+  // full. Called when the socket has room again.
   void has_room(uint64_t session);
-  // Tells the slot's holder of the ended leases that its former session was not told. Called when the holder
-  // has reconnected.
+  // Tells the slot's holder about the ended leases that were not reported to its former session. Called when
+  // the holder has reconnected.
   void tell_rest_to(uint32_t slot);
-  // Assumes channels between all slots of different users. Called after a takeover: the former agent's record
-  // of channels is gone.
+  // Called after a takeover, when the former agent's record of channels is gone. Assumes that each leased
+  // slot has a channel to each slot of another user. If that other slot's lease has ended, the leased slot's
+  // holder is told.
   void assume(const std::vector<SlotRecord>& slots);
 
  private:
@@ -88,8 +89,9 @@ class ChannelRequests {
   // Queues a piece of work for each session that must be told of an ended lease and has no such piece queued
   // yet.
   void queue_tellings();
-  // Tells the session of one ended lease. Returns whether to call this again: the message was sent. If it was
-  // not sent, has_room() continues later.
+  // Tells the session of one ended lease. Returns true if the message was sent: then this is called again.
+  // Returns false if there is nothing more to tell, or if the socket has no room. In the latter case
+  // has_room() continues later.
   bool tell_next(uint64_t session);
 
   EventLoop& loop_;

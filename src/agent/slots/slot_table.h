@@ -77,9 +77,10 @@ class SlotTable {
   static constexpr Quota::Size kSize{.all = kEnd - 1, .reserve = 126};
 
   // Returns the maximum number of leases whose descriptors are open or wait to be closed, for an agent that
-  // may open `descriptors`. The end of a lease closes six on the user's thread, which the user may hold up:
-  // the page, the read-only page, the copy for the last counters, and copies of page, pidfd and forwarder's
-  // end for the takeover state.
+  // may open `descriptors`. When a lease ends, six descriptors are closed on the user's closing thread
+  // (ForeignCloser), and the user can delay that. Three are the page, the read-only page and a copy of the
+  // page for the last counters. The other three are copies of page, pidfd and forwarder's end for the
+  // takeover state.
   static constexpr Quota::Size room_with(size_t descriptors) {
     return Quota::Size::of(std::min<size_t>(kSize.all, descriptors / 16));
   }
@@ -97,12 +98,14 @@ class SlotTable {
   // created.
   Result<LeasedSlot> lease(const Lessee& lessee, TimePoint now);
   // Gives a slot to its process again when that process reconnects after a restart of the agent. Identifies
-  // the process by user, pid and start time. ENOENT if the slot was not leased to this process, or if its pid
-  // is unknown and its page has a secret: then use claim().
+  // the process by user, pid and start time. ENOENT if the slot was not leased to this process. ENOENT also
+  // if the pid is unknown and the slot's page has a secret. In that case the process must prove with the
+  // secret that it had the slot: claim().
   Result<void> keep(uint32_t index, const Lessee& lessee);
-  // Like keep(), but identifies the process by its user and by the secret in the slot's status page. Pids
-  // cannot be compared if the former agent was in another pid namespace. ENOENT if the secret differs or is
-  // all zeros, if the slot is not an orphan of this user, or after four readings of the page's secret.
+  // Like keep(), but identifies the process by its user and by the secret in the slot's status page. Used if
+  // pids cannot be compared, because the former agent was in another pid namespace. ENOENT if the secret
+  // differs or is all zeros, or if the slot is not an orphan of this user. ENOENT also once the page's secret
+  // was read four times: the user can make each reading take long.
   Result<void> claim(uint32_t index, const protocol::SlotSecret& secret, const Lessee& lessee);
   // Ends a lease. ENOENT if the slot is not leased to this session.
   Result<void> take_back(uint32_t index, uint64_t session, TimePoint now);
@@ -123,8 +126,8 @@ class SlotTable {
   std::optional<LeasedSlot> find_leased_to(uid_t user, uint32_t index) const;
   std::vector<LeasedSlot> leased() const;
   // leased_to() returns all slots of the session. first_leased_to() returns the first of them, or nullopt if
-  // there is none. The cost depends only on the number of the session's slots, because sessions begin and end
-  // often.
+  // there is none. Their cost depends on the number of the session's slots, and not on the number of all
+  // slots.
   std::vector<LeasedSlot> leased_to(uint64_t session) const;
   std::optional<LeasedSlot> first_leased_to(uint64_t session) const;
   // Calls visit(index) for each slot of the session.

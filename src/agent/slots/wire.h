@@ -40,8 +40,8 @@ class SocketCalls {
   SocketCalls(const SocketCalls&) = delete;
   SocketCalls& operator=(const SocketCalls&) = delete;
 
-  // Queues the call and waits up to 50 ms for its completion. Once a call has taken longer, no call waits
-  // until the queue is empty again. REQUIRES: the call owns all that it uses
+  // Queues the call and waits up to 50 ms for its completion. If a call takes longer, make() waits for no
+  // further call until the queue has been empty. REQUIRES: the call owns all that it uses
   void make(Call call);
   // Returns the number of calls that are queued or in progress.
   size_t waiting() const;
@@ -86,13 +86,14 @@ class Wire {
   const std::string& reason() const { return reason_; }
   // Returns reason() while there are no sockets, else an empty string.
   std::string no_wire_reason() const { return has_sockets() ? std::string() : reason_; }
-  // Returns whether all sockets of the port belong to the agent's own user, as far as is known. They may then
-  // be of clients of a killed agent, whose takeover state is worth waiting for.
+  // Returns whether all sockets that are bound to the port belong to the agent's own user, or may belong to
+  // it while their owners are not known yet. A killed agent may have left them to its clients. Then it is
+  // worth waiting until one of these clients sends the takeover state.
   bool may_be_ours() const { return may_be_ours_; }
 
   // Makes the slot's socket drop all packets, empties the socket's queue, and stops forwarding. Called when
-  // the slot's lease ends. A shared socket may be muted a moment later, because its user may hold the
-  // socket's lock.
+  // the slot's lease ends. The user of a shared socket (share()) may hold the socket's lock. Then the first
+  // two of these actions follow a moment later.
   void mute(uint32_t slot);
   // Empties the slot's socket, then lets packets in, subject to hear_peers_of(). Called for a new lease.
   void unmute(uint32_t slot);
@@ -104,7 +105,8 @@ class Wire {
   // the sockets' locks. Then no untrusted user gets a socket.
   bool is_held_up() const { return calls_.waiting() >= kMaxWaiting; }
 
-  // Sets a filter on the sockets of the port: links with peers receive packets only from their peers.
+  // Sets a filter on the sockets of the port: a link that has a list of peers (Link::peers) receives packets
+  // only from these peers.
   void hear_peers_of(const std::vector<control::Link>& links);
   // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group. Locks the filter,
   // so that a program that gets the socket cannot remove it. Returns false and sets errno on failure.
@@ -116,12 +118,12 @@ class Wire {
   Result<void> forward(uint32_t slot, uid_t user);
   // Returns the receiver's end of the pair that the last forward() has created, or an empty descriptor.
   UniqueFd take_receiver(uint32_t slot);
-  // Stops forwarding and shuts down the slot's pair, perhaps a moment later. From then on no process can
-  // forward to the slot's former holder, not even the standby, which has a copy of the agent's end
+  // Stops forwarding and shuts down the slot's socket pair, perhaps a moment later. From then on no process
+  // can forward to the slot's former holder, not even the standby, which has a copy of the agent's end
   // (StoppedAgent).
   void hang_up(uint32_t slot);
-  // Returns the forwarder's end of the pair, with which the next agent continues, or -1 if the slot's packets
-  // are not forwarded.
+  // Returns the forwarder's end of the slot's socket pair, or -1 if the slot's packets are not forwarded. The
+  // takeover state gets a copy, so that the next agent can continue to forward.
   int forwarder_end(uint32_t slot) const { return forwarder_ != nullptr ? forwarder_->end_of(slot) : -1; }
   Result<void> go_on_forwarding(uint32_t slot, uid_t user, UniqueFd forwarder_end);
 

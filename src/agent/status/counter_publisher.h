@@ -85,9 +85,9 @@ class CounterSweep {
   void finish(const LeasedSlot& slot);
   // Maximum work of a part, in units of QpsRead::work (about one for each QP).
   static constexpr size_t kMaxPart = 4096;
-  // Starts to read a part for each user that has work and of whom no part is being read. Takes the users in
-  // turn, and stops when the started parts may take `work`. Returns how much work they may take: kMaxPart
-  // each.
+  // Starts to read a part of a page for each user that has unread pages and of whom no part is being read.
+  // Takes the users in turn, and stops when the started parts may take `work`. Returns how much work the
+  // started parts may take: kMaxPart each.
   size_t advance(size_t work);
   // Returns whether advance() would start to read something.
   bool may_advance() const {

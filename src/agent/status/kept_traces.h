@@ -40,9 +40,9 @@ class ConnectionTrace;
 
 // Stores read-only copies of the traces of ended processes, up to a maximum number of processes, of bytes and
 // of traces. When a maximum is exceeded, the user with the largest number (of processes, bytes or traces)
-// loses a trace. That is the user's oldest trace that is not notable, else its oldest. So one user's programs
-// do not evict another's traces. A trace is notable if its process ended without giving the slot back, or if
-// the trace has an error. Other traces are dropped after a minute.
+// loses a trace: its oldest trace that is not notable, or its oldest trace if all are notable. So one user's
+// programs do not evict another's traces. A trace is notable if its process ended without giving the slot
+// back, or if the trace has an error. Traces that are not notable are dropped after a minute.
 //
 // Traces are copied on their user's thread (ForeignCloser), because the process may make the copying take any
 // time. For the agent's thread.
@@ -77,8 +77,8 @@ class KeptTraces {
 
   // Starts to copy the trace out of a slot's status page. Called before the slot's lease ends. `in_order` is
   // true if the process gave the slot back, false if the process ended without doing so. Does not store an
-  // unused trace. The trace is lost if the user may have no more descriptors, or already has its share of
-  // kMaxTraces unfinished copies.
+  // unused trace. The trace is lost if the user may have no more descriptors. It is also lost if too many
+  // copies for this user are unfinished: users share a quota of kMaxTraces unfinished copies.
   void keep(const LeasedSlot& slot, bool in_order, TimePoint now);
   // Starts to copy the connection trace of a client whose session has ended.
   void keep(const ConnectionTrace& trace, TimePoint now);

@@ -124,8 +124,8 @@ class TraceRequests {
       const Lessee& client, const protocol::ConnectionTraceRequest& request);
   RequestResult<> start_trace(const Lessee& client, const protocol::StartTraceRequest& request);
 
-  // Drops requests by this session and requests to trace it. A process that no other session traces is told
-  // to stop tracing.
+  // Drops this session's requests to trace other sessions, and their requests to trace this one. A process
+  // that no other session traces is told to stop tracing.
   void session_went(uint64_t session);
 
  private:

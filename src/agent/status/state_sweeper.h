@@ -39,10 +39,11 @@ std::set<uint64_t> living_network_namespaces();
 // Removes what killed agents left in `home` (paths::state_home_for()). living() returns the network
 // namespaces that processes are in.
 //
-// Three kinds of directories are removed: renamed ones, those of device mirrors, and those of namespaces that
-// living() lacks. The next agent uses the directory of any other namespace. A directory stays while an agent
-// or mirror holds its lock, or an agent is about to start in it. Trace and log files of a namespace that
-// living() lacks stay until they are an hour old: a named namespace can exist without a process.
+// Removes three kinds of directories: those renamed by set_aside(), those of device mirrors, and those of
+// network namespaces that living() does not return. If living() returns a directory's namespace, the
+// directory stays for the next agent there. A directory also stays while an agent or mirror holds its lock,
+// or an agent is about to start in it. Trace and log files of a namespace that living() does not return stay
+// until they are an hour old: a named namespace can exist without a process.
 //
 // Stops once `is_over` returns true. Returns the number of removed entries of `home`.
 size_t sweep_state_directories(const std::string& home, const std::function<std::set<uint64_t>()>& living,

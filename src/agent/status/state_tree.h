@@ -36,8 +36,8 @@ using Folder = std::vector<FolderEntry>;
 
 // Returns the folder of a link's hardware device, as under /sys/devices. The folder contains the class
 // devices infiniband/<link>, infiniband_verbs/<uverbs_name>, infiniband_mad/<umad_name> and
-// infiniband_mad/<issm_name>. The folder must be two levels below /sys, because its symbolic links lead to
-// /sys/class.
+// infiniband_mad/<issm_name>. The folder must be put three levels below /sys, because its symbolic links to
+// /sys/class are relative.
 Folder device_folder(const control::Link& link, std::string_view version);
 // Returns the folder /sys/devices/virtual/misc/rdma_cm.
 Folder connection_manager_folder();
@@ -63,9 +63,9 @@ class CounterReaders {
 
   // Returns a descriptor that is readable when take_news() has events, or -1 without inotify.
   int fd() const { return fd_.get(); }
-  // Calls take_news() in the loop, at most every `pause`: anybody may open the files, and make events faster
-  // than they are read. Calls `on_first` if a program has a file open now, and none had before. REQUIRES: the
-  // loop runs only while this object exists
+  // Makes the loop call take_news() when there are events, but at most once in each `pause`. Anybody may open
+  // the files, and could otherwise keep the loop busy with events. Calls `on_first` if a program has a file
+  // open now, and none had before. REQUIRES: the loop runs only while this object exists
   void watch_in(EventLoop& loop, std::function<void()> on_first, Duration pause = kPause);
   // Reads some of the events that have come: a bounded number, so that a flood of them keeps nobody waiting.
   void take_news();

@@ -17,11 +17,12 @@ namespace verbena::agent {
 // abstract name. If no state directory can be created, the abstract name is the only address.
 class AgentName {
  public:
-  // Takes the addresses. Fails with EADDRINUSE if this user has an agent or may have one, or if there is no
-  // directory and another process has the abstract name. Fails with the kernel's error if the socket file
-  // cannot be created. Waits up to 10 s for a holder of the lock to listen or end. Waits up to 500 ms for the
-  // owner of the abstract name to identify itself. `passed` is a socket with the abstract name on which a
-  // service manager already listens, or empty.
+  // Takes the addresses. Waits up to 10 s while another process holds the lock, until that process listens or
+  // ends. Waits up to 500 ms for the owner of the abstract name to identify itself. Fails with EADDRINUSE if
+  // an agent of this user listens, or if the lock stays taken. If there is no directory, also fails with
+  // EADDRINUSE if another process has the abstract name. Fails with the kernel's error if the socket file
+  // cannot be created. `passed` is a socket with the abstract name on which a service manager already
+  // listens, or empty.
   static Result<AgentName> take(UniqueFd passed = {});
 
   AgentName(AgentName&&) = default;

@@ -24,9 +24,9 @@ class StandbyLauncher {
   StandbyLauncher(const StandbyLauncher&) = delete;
   StandbyLauncher& operator=(const StandbyLauncher&) = delete;
 
-  // Starts the thread, and waits until it has its own table. If that fails (before Linux 5.9), start() works
-  // on the caller's thread. REQUIRES: the agent has no descriptor of a client, nor any of a former
-  // agent's takeover state
+  // Starts the thread, and waits until the thread has its own table of descriptors. If it cannot have one
+  // (before Linux 5.9), start() starts the standby on the caller's thread. REQUIRES: the agent has no
+  // descriptor of a client, nor any of a former agent's takeover state
   void begin();
   // Asks the thread to start a standby, and does not wait for it. The standby gets this process's current
   // standard error. Logs failures, also those of earlier calls.

@@ -74,8 +74,9 @@ class StoppedProcesses {
                    IsStopped is_stopped = agent::is_stopped);
   ~StoppedProcesses();
 
-  // Called when a slot is leased, reclaimed or taken back. Watches the socket of the slot's new holder. Stops
-  // watching if `leased` is nullopt or another slot, or if the slot's socket or its holder's pid is unknown.
+  // Called when a slot is leased, reclaimed or taken back. `leased` is the first leased slot with the index
+  // `slot` or a higher one. If it is `slot`, watches the socket of the slot's new holder. Stops watching if
+  // it is another slot or nullopt, or if the slot's socket or its holder's pid is unknown.
   void slot_changed(uint32_t slot, const std::optional<LeasedSlot>& leased);
 
  private:

@@ -80,15 +80,15 @@ class Takeover {
   // sends a takeover state later.
   Takeover(Subjects subjects, std::function<void()> on_settled);
 
-  // Starts to wait for the takeover state if only the agent's own user has sockets of the port. Otherwise
-  // calls `on_settled` at once.
+  // Starts to wait for the takeover state if a killed agent may have left sockets of the port to its clients
+  // (Wire::may_be_ours()). Otherwise calls `on_settled` at once.
   void begin();
   // Returns false while a client of the former agent may still send the takeover state. Other clients get no
   // answer until then.
   bool is_settled() const { return !waiting_; }
   // Adopts a killed agent's slots, sockets, links and connections. `takeover_state` is the receiving end that
-  // a client has kept; its messages are consumed. Ignored if this agent has begun to serve clients with a
-  // port of its own. REQUIRES: the client has the agent's UID
+  // a client has kept; its messages are consumed. Ignored if is_over(): this agent has bound UDP port 4791
+  // itself, or adopted it earlier, and has begun to serve clients. REQUIRES: the client has the agent's UID
   void offer_state(UniqueFd takeover_state);
   // Records that a client has been sent the current links. From now on offer_state() does not replace them.
   void greeted() { has_greeted_ = true; }

@@ -18,8 +18,8 @@ namespace verbena::agent {
 
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
-// A slot as the takeover state records it. The record does not own its descriptors: the writer of a record
-// owns them, or Contents::fds after reading.
+// A slot as the takeover state records it. The record does not own its descriptors. The agent that writes a
+// record owns them. After reading, Contents::fds owns them.
 struct SlotRecord {
   uint32_t index = 0;
   bool leased = false;
@@ -35,10 +35,10 @@ struct SlotRecord {
 };
 
 // Preserves the agent's descriptors and leases if the agent is killed, as unread messages in a Unix socket
-// pair. Every client of the agent's own user, such as the standby, holds a copy of the receiving end. So the
-// sockets in the messages stay open when the agent is killed. Their order in the SO_REUSEPORT group, which
-// steers packets to slots, does not change. When such a client connects to the next agent, it sends the
-// receiving end along, and that agent reads all messages.
+// pair. Every client of the agent's own user, such as the standby, holds a copy of the pair's receiving end.
+// So the UDP sockets in the messages stay open when the agent is killed. Their order in the SO_REUSEPORT
+// group, which steers packets to slots, does not change. When such a client connects to the next agent, it
+// sends the receiving end along, and that agent reads all messages.
 //
 // The takeover state is a log: each put_…() appends a change. From time to time rewrite() appends the
 // complete state, then removes the old messages, so that the log is complete at any moment.
@@ -69,10 +69,10 @@ class TakeoverState {
     int ledger = -1;
     std::optional<uid_t> only = std::nullopt;
   };
-  // Appends the state, then removes all older messages. The kernel drops the descriptors in these messages
-  // without waiting for file locks, unlike close(2) in this process. If this fails, the older messages are
-  // kept. REQUIRES: each descriptor in an older message is also open elsewhere, unless its last close may
-  // make this call wait
+  // Appends the state, then removes all older messages, and with them their descriptors. The kernel closes
+  // descriptors in a removed message without waiting for file locks, unlike close(2). If the state cannot be
+  // appended, the older messages are kept. REQUIRES: another descriptor of each file in an older message is
+  // open, unless this call may wait for the last close of that file
   Result<void> rewrite(std::span<const SlotRecord> slots, const Rest& rest);
 
   // Reads and removes all messages from the receiving end that a killed agent's client has sent. Ignores
@@ -89,8 +89,9 @@ class TakeoverState {
   template <class Receive>
   static Contents read(int client_end, Receive receive);
   Result<void> put(std::span<const SlotRecord> slots);
-  // Values for the number of slots in a message's header; they say which file the message brings. The value
-  // for the ledger is larger than any number of slots, so that releases without a ledger ignore the message.
+  // Each value stands in a message's header in place of the number of slots, and says which file the message
+  // brings. The value for the ledger is larger than any number of slots, so that releases without a ledger
+  // ignore the message.
   static constexpr uint32_t kBringsLinks = 0, kBringsLedger = 0x10000;
   Result<void> put_file(uint32_t what, int file);
   Result<void> put_all(std::span<const SlotRecord> slots, const Rest& rest);

@@ -13,9 +13,9 @@
 namespace verbena::command_line {
 
 // Checks of option values, for CLI::Option::transform(). Their error messages say in plain words which values
-// are allowed; the messages of CLI11's own checks name C++ types and ranges. A check may
-// rewrite an accepted value. Whole numbers become decimal, because CLI11 would read 011 as octal. A word gets
-// the case that the program expects.
+// are allowed; the messages of CLI11's own checks name C++ types and ranges. A check may rewrite an accepted
+// value. Whole numbers become decimal, because CLI11 would read 011 as octal. A word gets the case that the
+// program expects.
 
 // Accepts a whole number from `least` to `most`, decimal or with 0x. `what` completes the message "'abc' is
 // not {what}", for example "a process ID".
@@ -34,8 +34,9 @@ CLI::Validator one_of(std::vector<std::string> words);
 std::string choice(const std::vector<std::string>& words);
 
 // Returns the candidate closest to a mistyped word: the one with the fewest letters added, removed, changed
-// or swapped. About a third of the letters may differ, but at least one. If none is that close, returns the
-// only candidate that begins with the word. Empty if there is none, or if the word exceeds 40 letters.
+// or swapped. At most about a third of the word's letters may differ; in a short word, one letter may differ.
+// If no candidate is that close, returns the only candidate that begins with the word. Returns an empty text
+// if there is none, or if the word exceeds 40 letters.
 std::string_view closest(std::string_view word, std::span<const std::string> candidates);
 
 // Returns "; did you mean 'status'?" with the closest() candidate, to end an error message; else empty.

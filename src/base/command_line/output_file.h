@@ -18,10 +18,11 @@ enum class OutputReaders : uint8_t {
 };
 
 // Opens `file` for a command's output, or standard output if the name is "-". Creates a missing file, and
-// empties a regular file. Follows a link only if root or this user owns it; the target may be anyone's. Does
-// not follow a relative link if other users may replace names in its folder. Errors: EPERM for such a link,
-// and for another user's file, pipe or link (devices are allowed); EISDIR for a directory; those of open(2).
-// Also fails with EISDIR for "-" if standard output is a terminal, which cannot show binary data.
+// empties a regular file. Follows a link only if root or this user owns the link; its target may be anyone's.
+// Does not follow a relative link if other users may replace names in its folder. Errors: EPERM for a link
+// that is not followed, and for another user's file or pipe (another user's device is allowed). EISDIR for a
+// directory, and for "-" if standard output is a terminal, which cannot show binary data. Otherwise those of
+// open(2).
 Result<UniqueFd> open_output(const std::string& file, OutputReaders readers);
 
 // Opens `file` by open_output() with kAsUsual, and writes the whole text to it. Errors: also those of

@@ -46,8 +46,9 @@ Result<std::string> make_state_directory();
 // Creates the directory of this user's mirror, as make_state_directory() does for an agent.
 Result<std::string> make_mirror_directory();
 
-// Creates the locked file kInUse (state_path.h) in the directory. An agent or mirror keeps the descriptor
-// while it lives; the lock tells others that the directory is not stale. REQUIRES: the directory is our own
+// Creates the file kInUse (state_path.h) in the directory and locks it. An agent or mirror keeps the
+// descriptor while it lives; the lock tells others that the directory is not stale. REQUIRES: the directory
+// is our own
 Result<UniqueFd> mark_in_use(const std::string& directory);
 
 // Returns an error text if /proc is not mounted or /dev/null cannot be opened, as in a bare chroot. The text

@@ -82,7 +82,7 @@ void look_at_port(const std::optional<control::AgentStatus>& agent, Findings& fi
 
 // Checks for rules of nftables and iptables that drop incoming or outgoing packets to UDP port 4791 on any of
 // these network devices. Also checks for rules that give forwarded packets from that port an address of this
-// host (SNAT): a container could then speak for the host. Only root may read the rules.
+// host (SNAT): a container's packets would then look like the host's own. Only root may read the rules.
 void look_at_firewall(const std::vector<std::string>& netdevs, Findings& findings);
 
 // Checks link states and addresses, and that devices, ports and routes fit each link's path MTU. Pure.

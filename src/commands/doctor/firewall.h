@@ -81,16 +81,17 @@ struct Outcome {
   std::string by;  // text of the rule or policy that has the verdict
 };
 
-// Searches all tables for `verdict`: kDrop, kTranslate or kNotrack. Returns the largest extent; kSome if the
-// verdict depends on a property that Probe lacks. Pure.
+// Finds out to which extent packets such as `probe` get the verdict: kDrop, kTranslate or kNotrack. The
+// extent is kSome if the verdict depends on a property that Probe lacks. Returns the largest extent that any
+// chain on the packet's way has, in any table. Pure.
 Outcome judge(const std::vector<Table>& tables, const Probe& probe, Verdict verdict = Verdict::kDrop);
 
 // Returns the text of a rule that gives packets such as `probe` another source address. Returns an empty
 // string if there is none, or if rules drop all of these packets or exempt them from tracking. Pure.
 std::string translation_of(const std::vector<Table>& tables, const Probe& probe);
 
-// Returns the verdict of nft's statement or iptables' target of this name, in either case; kNone if it
-// decides nothing.
+// Returns the verdict of the nft statement or iptables target of this name, such as "accept" or "DROP". Upper
+// and lower case make no difference. Returns kNone if the name is unknown.
 Verdict verdict_named(const std::string& name);
 
 // Parses the output of `nft -j list ruleset`. Throws nlohmann::json::exception if it is malformed.

@@ -38,12 +38,12 @@ struct PeerLook {
   PeerKind kind = PeerKind::kNone;
   mad::AgentInfo info{};  // set if `kind` is kVerbena
   Duration round_trip{};  // shortest time of a query by management datagrams; 0 if `kind` is kNone
-  // The errno after a datagram to the port (ECONNREFUSED, EHOSTUNREACH, ...), or 0. Tried only if `kind` is
-  // kNone.
+  // The errno that an empty datagram to the host's UDP port 4791 has caused (ECONNREFUSED, EHOSTUNREACH,
+  // ...), or 0. The datagram is sent only if `kind` is kNone.
   int udp_error = 0;
   std::optional<bool> echoes{};  // the host answers ICMP echoes; nullopt if this user may not send any
-  // The largest path MTU in bytes whose ICMP echoes return. 0 if only smaller echoes return; nullopt if none
-  // returns or none was sent.
+  // The largest path MTU, in bytes and at most `path_mtu`, for which ICMP echoes of a full packet's size
+  // return. 0 if only smaller echoes return; nullopt if none returns or none was sent.
   std::optional<uint32_t> widest{};
 };
 

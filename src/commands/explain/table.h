@@ -24,8 +24,8 @@ inline constexpr std::array<std::string_view, 7> kKindNames = {"completion statu
                                                                "reject reason",
                                                                "AETH syndrome",
                                                                "term"};
-// Words by which a command line names a kind, indexed by Kind. A word tells apart entries with the same
-// number: "wc 12" and "errno 12".
+// The words for kinds on the command line of `verbena explain`, indexed by Kind. A number may occur in
+// several kinds. The word says which kind is meant, as in "wc 12" and "errno 12".
 inline constexpr std::array<std::string_view, 7> kKindWords = {"wc",     "event", "cm",  "errno",
                                                                "reject", "nak",   "term"};
 

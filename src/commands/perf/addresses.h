@@ -14,8 +14,8 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-// Looks up the addresses of a name for TCP. An empty name stands for all IPv4 addresses of this host, at
-// which a server listens. Throws std::runtime_error if the name has no address.
+// Returns the addresses of host `name` for TCP, with this port. If `name` is empty, returns the IPv4 wildcard
+// address, on which a server listens. Throws std::runtime_error if the name has no address.
 Addresses look_up(const std::string& name, std::uint16_t port);
 
 }  // namespace verbena::perf

@@ -10,16 +10,17 @@
 
 namespace verbena::perf {
 
-// The times of a bandwidth test, in ticks (see ticks()). With a fixed duration (-D), `messages`, `began` and
-// `ended` are those of the part between the margins.
+// The times of a bandwidth test, in ticks (see ticks()). With a fixed duration (-D), the first and the last
+// part of the test are margins. `messages`, `began` and `ended` then cover only the part between them.
 struct BandwidthTimes {
   std::uint64_t messages = 0;
   std::uint64_t began = 0;
   std::uint64_t ended = 0;
-  // Both lists are only for tests that calculate the peak bandwidth (Parameters::has_peak), else empty. Their
-  // entries count the messages of all queue pairs together. posted[i] is the time when message i was posted.
-  // It is 0 for all but the first message of a list (-l). completed[i] is the time when the number of
-  // completed messages became i + 1. It is 0 if no completion brought the number to exactly i + 1.
+  // Both lists are empty unless the test calculates the peak bandwidth (Parameters::has_peak). They number
+  // the messages of all queue pairs together. posted[i] is the time when message i was posted. If requests
+  // are posted together (-l), only the first of them has a time and the others have 0. completed[i] is the
+  // time when the number of completed messages became i + 1. It is 0 if no completion brought the number to
+  // exactly i + 1.
   std::vector<std::uint64_t> posted;
   std::vector<std::uint64_t> completed;
 };

@@ -9,9 +9,10 @@
 // A chart with lines, independent of where it is drawn.
 namespace verbena::perf {
 
-// The scale of an axis. kLinear begins at zero. kLog has ticks at 1, 2 and 5 times powers of ten. The ticks
-// of kBytes and kPowers are powers of two. kNines is for parts of all messages, from 0 to 1: 0.9, 0.99 and
-// 0.999 are equally far apart.
+// The scale of an axis. kLinear begins at zero. kLog is logarithmic, with ticks at 1, 2 and 5 times powers of
+// ten. kBytes and kPowers are logarithmic, with ticks at powers of two. kBytes labels them in B, KiB and MiB.
+// kNines shows fractions from 0 to 1, such as a part of all messages. On it, 0.9, 0.99 and 0.999 are equally
+// far apart.
 enum class Scale : std::uint8_t { kLinear, kLog, kBytes, kPowers, kNines };
 
 struct Axis {
@@ -39,8 +40,9 @@ inline constexpr std::size_t kMaxMarkers = 32;  // a series with more points has
 // Places values on an axis.
 class Ruler {
  public:
-  // Makes a ruler for the values from `least` to `most`. kLinear and kNines begin at 0. A limit that the
-  // scale cannot place is replaced by the nearest value that it can place. REQUIRES: least <= most
+  // Makes a ruler for the values from `least` to `most`. With kLinear and kNines, the axis begins at 0
+  // instead of `least`. A limit that the scale cannot show is replaced by the nearest value that it can show
+  // (see can_place()). REQUIRES: least <= most
   Ruler(Scale scale, double least, double most);
 
   // Returns the position of a value on the axis: 0 is the beginning of the axis, 1 is its end. Values beyond
@@ -62,16 +64,17 @@ class Ruler {
   double step_ = 1;    // of kLinear
 };
 
-// Returns whether a scale can show a value. The limits are 1e-12 and kMaxFigure, so that all axes are short.
-// kLinear also shows 0. kNines shows values from 0 to 1 - 1e-12.
+// Returns whether a scale can show a value. Scales show values from 1e-12 to kMaxFigure, so that a
+// logarithmic axis covers at most 30 powers of ten. kLinear also shows 0. kNines shows values from 0 to 1 -
+// 1e-12.
 bool can_place(Scale scale, double value);
 
-// Returns the chart without the points that its scales cannot place. A test whose messages were all lost has
-// latencies of zero or infinity, and a peer may send any figures.
+// Returns the chart without the points that its scales cannot show (see can_place()). There are such points:
+// a test whose messages were all lost has latencies of zero or infinity, and a peer may send any figures.
 Chart without_unplaceable(Chart chart);
 
-// Returns the rulers of both axes. A chart without points has rulers, too. REQUIRES: the scales can place all
-// points (see without_unplaceable())
+// The rulers of both axes of a chart. rulers_of() returns them, also for a chart without points. REQUIRES:
+// the scales can place all points (see without_unplaceable())
 struct Rulers {
   Ruler x;
   Ruler y;

@@ -20,8 +20,9 @@ inline std::uint64_t ticks() {
 #endif
 }
 
-// Measures the length of a tick (see ticks()), from the construction of the object to the question. The
-// result is more precise the later the question comes.
+// Measures how many ticks (see ticks()) a microsecond has, by comparison with std::chrono::steady_clock. The
+// measurement begins at construction and ends when ticks_per_microsecond() is called. A longer measurement is
+// more precise.
 class Clock {
  public:
   // Returns the number of ticks per microsecond. Waits, without sleeping, until at least ten milliseconds

@@ -9,8 +9,8 @@
 
 #include "commands/perf/parameters.h"
 
-// Connections by librdmacm, step by step. Each function waits for the end of its step. Functions throw
-// std::runtime_error if their step fails.
+// Functions that set up connections by librdmacm. Each function does one step and waits until it is complete.
+// Functions throw std::runtime_error if their step fails.
 namespace verbena::perf {
 
 struct DestroyIdentifier {

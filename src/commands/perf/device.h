@@ -18,8 +18,8 @@ struct Device {
   // Takes the device that librdmacm has chosen. Throws std::exception if its port is not active.
   Device(verbena::context chosen, const Parameters& parameters);
 
-  // Returns the path MTU that this end can have: that of the port, or the smaller one that -m asks for.
-  // Throws std::runtime_error if IBTA has no such MTU.
+  // Returns the largest path MTU that this end can have: that of the port, or a smaller one that -m asks for.
+  // Throws std::runtime_error if the value of -m is no MTU of IBTA.
   ibv_mtu mtu(const Parameters& parameters) const;
 
   verbena::context context;

@@ -25,9 +25,9 @@ class Director {
   // another number.
   std::uint32_t peer_mtu() const;
 
-  // Runs a test at both ends. `own` is the outcome at this end. `peer` is the report of the server: an object
-  // whose array `results` has the first row of the server's results, or none. The row has the form of --json.
-  // Throws std::exception if the test cannot be done.
+  // The results of a test that run() has run at both ends. `own` is the outcome at this end. `peer` is the
+  // report of the server: an object whose array `results` has the first row of the server's results, or no
+  // row. The row has the form of --json. run() throws std::exception if the test cannot be done.
   struct Both {
     Outcome own;
     nlohmann::json peer;

@@ -34,8 +34,8 @@ struct Keys {
   std::uint32_t srq_num = 0;
 };
 
-// Write and read the form of Keys in the exchange by TCP: hexadecimal numbers, each with a colon behind it,
-// and a zero byte. read_keys() returns nullopt for other text.
+// write_keys() and read_keys() convert Keys to and from their form in the exchange by TCP: hexadecimal
+// numbers, each with a colon behind it, and a zero byte. read_keys() returns nullopt for other text.
 inline constexpr std::size_t kKeysLength = 108;
 std::array<char, kKeysLength> write_keys(const Keys& keys);
 std::optional<Keys> read_keys(std::span<const char, kKeysLength> text);
@@ -47,8 +47,8 @@ struct BandwidthFigures {
   double peak = 0;     // in MiB/s or Gbit/s, as Parameters::unit says; 0 if the test has no peak
   double average = 0;  // likewise
   double rate = 0;     // millions of messages per second
-  // Not exchanged: this process's processor time per message in microseconds, and the average bandwidth of
-  // each of up to 20 equal parts of the test. `parts` is empty if the test has no peak.
+  // The ends do not exchange these two: this process's processor time per message in microseconds, and the
+  // average bandwidth of each of up to 20 equal parts of the test. `parts` is empty if the test has no peak.
   double processor_time = 0;
   std::vector<double> parts;
 };
@@ -113,17 +113,18 @@ class Exchange {
   void meet() { keys(own_); }
   BandwidthFigures figures(const BandwidthFigures& own);
   void close();
-  // Keeps this end's queue pairs until the peer has ended its test (Channel::part()). perftest's ends
-  // exchange nothing after a WRITE latency test. With -D, one end ends earlier. Without this step, the last
-  // WRITE of the other end would get no answer and would fail.
+  // Waits for the end of the peer's test as Channel::part() does. So this end's queue pairs stay until then.
+  // perftest's ends exchange nothing after a WRITE latency test, and with -D one end ends earlier. Without
+  // this step, the last WRITE of the other end would get no answer and would fail.
   void part() { channel_->part(); }
   int descriptor() const { return channel_->descriptor(); }
 
  private:
   template <class Write, class Read>
   void in_order(const Write& write, const Read& read);
-  // Exchange bytes, an integer in network byte order, and a floating-point number as the integer with the
-  // same bits.
+  // These functions send a value to the peer and return the peer's value. bytes() exchanges bytes, and
+  // number() an integer in network byte order. fraction() exchanges a floating-point number as the integer
+  // with the same bits.
   template <std::size_t N>
   std::array<char, N> bytes(const std::array<char, N>& own);
   template <class Integer>

@@ -8,9 +8,11 @@
 
 namespace verbena::perf {
 
-// Runs the tests that the client orders (commands/perf/orders.h), until the client says that it is done.
-// `own`: the settings that no order has, such as the device. Returns the exit status. Throws std::exception
-// if a test has failed, or an order cannot be followed. REQUIRES: the ends have exchanged their versions
+// Sends the client a description of this end, and then runs the tests that the client orders
+// (commands/perf/orders.h), until the client says that it is done. `own`: the settings that no order has,
+// such as the device. Returns the exit status. Throws std::exception if a test has failed, or an order cannot
+// be followed. Ends the process if the client goes away or a test takes more than two hours. REQUIRES: the
+// ends have exchanged their versions
 int follow_orders(Channel& channel, const Parameters& own);
 
 // Takes the client's next order, and answers it. Returns the settings of the test, or nullopt if the client

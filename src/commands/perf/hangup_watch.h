@@ -8,9 +8,9 @@
 
 namespace verbena::perf {
 
-// Ends the process if the peer of a connection goes away while this object exists. Without the watch, a loop
-// that polls memory or completion queues would never end. The process has a second to notice the loss
-// elsewhere and to report more. Then it ends with status 1.
+// Ends the process with status 1 if the peer of a connection goes away while this object exists. Without the
+// watch, a loop that polls memory or completion queues would never end. The watch first waits one second, in
+// which the test may notice the loss itself and report more.
 //
 // Also ends the process if this object exists for longer than a limit, whatever the peer does meanwhile.
 class HangupWatch {

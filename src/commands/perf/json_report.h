@@ -11,12 +11,12 @@
 
 namespace verbena::perf {
 
-// Copies those fields of a row of a peer's report that JsonReport gives a row. Throws std::exception if a
-// field has an impossible value. Figures must be null or from 0 to 1e18.
+// Returns a copy of a row of a peer's report, with only the fields that JsonReport::add() writes. Throws
+// std::exception if a field has an impossible value. Figures must be null or from 0 to 1e18.
 nlohmann::json checked_row(const nlohmann::json& row);
 
-// Prints the report of --json. Writes other characters than ASCII as escape sequences: texts of a peer may
-// have control characters of a terminal.
+// Prints the report of --json. Writes characters other than ASCII as escape sequences, because texts of a
+// peer may have control characters that change the terminal.
 void print_json(const nlohmann::ordered_json& report);
 
 // Collects the report of a test in the form of --json: one object. begin() writes the settings, add() adds a

@@ -17,8 +17,8 @@ struct LatencyTimes {
   // When the answer to each message came. Only tests of bursts fill this list. In other tests, the answer
   // came when the next message was posted.
   std::vector<std::uint64_t> completed;
-  // Only with a fixed duration, else 0: the messages in the part that counts, and when this part began and
-  // ended.
+  // These three are 0 unless the test has a fixed duration (-D): the number of messages in the part that
+  // counts, and when this part began and ended.
   std::uint64_t messages = 0;
   std::uint64_t began = 0;
   std::uint64_t ended = 0;

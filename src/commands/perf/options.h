@@ -13,10 +13,10 @@ namespace verbena::perf {
 // Why a command line gives no parameters.
 enum class NoTest : std::uint8_t { kHelp, kVersion, kWrong };
 
-// Parses the words after the test's name. If the command line asks for help or the version, or is wrong,
-// `parameters` is empty and `reason` says why. Prints a complaint if it is wrong; the caller prints the help
-// and the version. Throws std::invalid_argument if an option has a wrong value or options contradict each
-// other. `program`: the command without its options, for complaints.
+// The result of parse(), which parses the words after the test's name. If the command line asks for help or
+// the version, or is wrong, `parameters` is empty and `reason` says why. parse() prints a complaint if it is
+// wrong; the caller prints the help and the version. parse() throws std::invalid_argument if an option has a
+// wrong value or options contradict each other. `program`: the command without its options, for complaints.
 struct Parsed {
   std::optional<Parameters> parameters;
   NoTest reason = NoTest::kWrong;

@@ -6,8 +6,8 @@
 #include "commands/perf/exchange.h"
 #include "commands/perf/parameters.h"
 
-// Orders. By an order, the client of a sweep or a suite tells the server the next test and its settings.
-// Orders go over the TCP connection of perftest's exchange, before each test's own exchange. perftest's
+// Orders: messages by which the client of a sweep or a suite tells the server the next test and its settings.
+// They go over the TCP connection of perftest's exchange, before each test's own exchange. perftest's
 // programs know no orders.
 namespace verbena::perf {
 

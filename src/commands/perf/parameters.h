@@ -141,14 +141,15 @@ struct Parameters {
   // Whether this end posts requests, and whether it posts receives.
   bool sends() const { return initiates() || is_bidirectional || is_latency(); }
   bool receives() const { return is(Verb::kSend) && (!initiates() || is_bidirectional || is_latency()); }
-  // Returns the number of receives that a queue pair has at first. With a shared receive queue, this is the
-  // queue pair's part of its depth. The number is rounded down to whole lists (--recv_post_list).
+  // Returns the number of receives that are posted for a queue pair before the first message. This is the
+  // depth of its receive queue, or its equal share of a shared receive queue's depth. The number is rounded
+  // down to whole lists (--recv_post_list).
   std::uint32_t receives_of_pair() const {
     const std::uint32_t most = uses_srq ? receive_depth / queue_pairs : receive_depth;
     return most / receive_list_length * receive_list_length;
   }
-  // Whether the test needs percentiles and a histogram. With a fixed duration, they cost a reading of the
-  // clock for each message.
+  // Whether the test needs percentiles and a histogram. For them, a test with a fixed duration reads the
+  // clock at each message.
   bool wants_details() const { return json || shows_details || plots; }
   bool shows_tables() const { return output == Output::kTables && !json && !is_quiet; }
   bool is_datagram() const { return transport == verbena::ud; }

@@ -28,8 +28,8 @@ class PerftestFile {
 
   // Creates the file. `mtu`: in bytes.
   void begin(const Device& device, std::uint32_t mtu, std::uint32_t inline_size);
-  // Both replace the figures in the file. `busy`: the part of the processors' time that was busy, in percent;
-  // nullopt without --cpu_util. REQUIRES: begin() has been called.
+  // Both write() functions replace the figures in the file. `busy`: the part of the processors' time that was
+  // busy, in percent; nullopt without --cpu_util. REQUIRES: begin() has been called.
   void write(const LatencyFigures& figures, std::optional<double> busy) const;
   void write(const BandwidthFigures& figures, std::optional<double> busy) const;
 

@@ -19,10 +19,10 @@ double figure_of(const nlohmann::ordered_json& row, const char* field);
 // to 1. y is the latency that this part of the messages does not exceed.
 Series distribution_of(const nlohmann::ordered_json& row, std::string name);
 
-// Returns the charts of a report of --json. A latency test has a chart of percentiles: over the size, or all
-// of them if the size does not vary. A bandwidth test has two charts over the setting that varies: bandwidth
-// and message rate. The result is empty if nothing varies in a bandwidth test, or if the report has no
-// figures.
+// Returns the charts of a report of --json. A latency test has one chart: four percentiles over the size, or
+// the whole distribution if the size does not vary. A bandwidth test has two charts over the setting that
+// varies: bandwidth and message rate. The result is empty if nothing varies in a bandwidth test, or if the
+// report has no figures.
 std::vector<Chart> charts_of(const nlohmann::ordered_json& report);
 
 // Shows the charts as --plot asks for it: on standard output, or in a file. Throws std::runtime_error if

@@ -21,11 +21,11 @@ using Flow = std::unique_ptr<ibv_flow, DestroyFlow>;
 // Describes the frames that a queue pair receives (ibv_create_flow(3)).
 class FlowRule {
  public:
-  // Matches frames with these fields. Always compares the destination MAC address. With `ether_type`, also
-  // compares the EtherType and nothing else. Without it, compares the IP header, if `fields` has one: both
-  // addresses, and traffic class and flow label if they are given. Then also compares both ports of UDP or
-  // TCP, if `fields` has them. The source MAC address and the VLAN tag may be any. `port`: that of the
-  // device.
+  // Matches frames with these fields. Always compares the destination MAC address. If `fields` has an
+  // `ether_type`, compares that field besides, and no other. Otherwise compares the IP header, if `fields`
+  // has one: both addresses, and traffic class and flow label if they are given. Then also compares both
+  // ports of UDP or TCP, if `fields` has them. The frames may have any source MAC address and VLAN tag.
+  // `port`: the number of the device's port.
   FlowRule(const FrameFields& fields, std::uint8_t port);
   // Matches frames without regard to their fields: those that no other rule takes
   // (IBV_FLOW_ATTR_ALL_DEFAULT), or copies of all frames (IBV_FLOW_ATTR_SNIFFER).

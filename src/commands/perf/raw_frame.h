@@ -63,9 +63,10 @@ FrameFields reversed(const FrameFields& fields);
 // Returns the number of bytes of all headers of a frame.
 std::size_t header_bytes(const FrameFields& fields);
 
-// Writes the headers into a frame, which ends before its frame check sequence (the adapter adds it). The TCP
-// or UDP checksum covers the payload. Computes the checksums before `ether_type`, if it is given, replaces
-// the type of the IP header. REQUIRES: the frame has room for the headers, and its payload is already there
+// Writes the headers into `frame`, which does not include the frame check sequence (the adapter adds it). The
+// TCP or UDP checksum covers the payload. If `ether_type` is given, it replaces the type of the IP header
+// after the checksums are computed. REQUIRES: the frame has room for the headers, and its payload is already
+// there
 void write_headers(Bytes frame, const FrameFields& fields);
 
 }  // namespace verbena::perf

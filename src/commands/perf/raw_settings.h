@@ -15,8 +15,9 @@ struct Parameters;
 // counts them as a part of a frame's size.
 inline constexpr std::uint32_t kFrameCheckBytes = 4;
 
-// The settings that only tests for raw Ethernet have. The ends exchange nothing. The command line of each end
-// says whether it is the client or the server, and has the addresses of both.
+// The settings that only tests for raw Ethernet have. The ends of these tests exchange nothing. So the
+// command line of each end has the addresses of both ends, and says whether the end is the client or the
+// server.
 struct RawSettings {
   // Stands for a different priority in each frame, in turn. VLAN priorities are 0 to 7.
   static constexpr std::uint8_t kVaryingPriority = 8;

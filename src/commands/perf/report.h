@@ -15,8 +15,8 @@
 // Prints tables in perftest's form: scripts that read perftest's tables read these, too.
 namespace verbena::perf {
 
-// Measures the part of the processors' time that was busy between start() and stop() (--cpu_util), and the
-// processor time of this process.
+// Measures two things between start() and stop(): the part of the processors' time that was busy
+// (--cpu_util), and the processor time of this process.
 class ProcessorUse {
  public:
   void start() { began_ = now(); }

@@ -7,8 +7,8 @@
 
 namespace verbena::perf {
 
-// The values for which --sweep runs a test: all combinations of them. The list of a setting that does not
-// vary is empty.
+// The values for which --sweep runs tests: one test for each combination of them. The list of a setting that
+// does not vary is empty.
 struct Sweep {
   // Parses a list such as "sizes,qps,depths". A name alone stands for its default values. "sizes=64-1M"
   // stands for doubled values from the first to the last, and "qps=1/3/8" for these three. Throws

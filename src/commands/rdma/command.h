@@ -86,9 +86,9 @@ struct Word {
 };
 using Words = std::initializer_list<Word>;
 
-// Calls the function of the first word in `known` that the command's next word abbreviates, or `otherwise` if
-// no word remains. Returns the function's result. Reports an unknown word as "Unknown WHAT 'WORD'." and then
-// returns kDone, as iproute2 exits with 0.
+// Calls the function of a subcommand: the first word in `known` that the command's next word abbreviates.
+// Calls `otherwise` if no word remains. Returns the function's result. Reports an unknown word as "Unknown
+// WHAT 'WORD'." and then returns kDone, as iproute2 exits with 0.
 int choose(Command& command, const Function& otherwise, Words known, std::string_view what);
 // Whether no word remains. If one does, reports it as unknown; the caller returns kDone, as iproute2 does.
 bool is_complete(Command& command);
@@ -115,7 +115,8 @@ int take_filters(Command& command, std::span<const std::string_view> names, Filt
 using AddFields = void (*)(Row& row, const control::AgentStatus& status, const control::SlotStatus& slot,
                            const control::ObjectNumbers& object);
 // Returns a function that lists the objects of kind `kind` of all devices, or of the device that the next
-// words name. `names` are the filters that the command accepts. Calls `add` for each object.
+// words name. `names` are the filters that the command accepts. The function calls `add` for each object, to
+// add the object's fields to its row.
 Function of_devices(std::span<const std::string_view> names, protocol::ObjectKind kind, AddFields add);
 
 // Carry out commands on dev, link, resource, statistic, system and monitor. Return kDone or kFailed.

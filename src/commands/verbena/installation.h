@@ -35,13 +35,14 @@ struct Installation {
 // Prints to standard error why of_this_program() has found no installation. Returns kFailed.
 int complain_of_no_installation();
 
-// Returns options for connecting to the agent. If none runs, the one of this program's installation is
-// started.
+// Returns options for connecting to the agent. With them, a connection starts the agent of this program's
+// installation if no agent runs.
 control::ConnectOptions start_installed_agent();
 
 // Finds a file of Verbena that users other than root can change; nullopt if there is none. `verbena system
-// on` calls it, since root's programs then load these files. Checks the agent, preloads, commands, programs,
-// and everything below the libraries' folder, since the loader's cache lists all files there. Follows links.
+// on` refuses if there is one, since it makes root's programs load these files. Checks the agent, preloads,
+// commands, programs, and everything below the libraries' folder, since the loader's cache lists all files
+// there. Follows links.
 std::optional<paths::Changeable> find_changeable_file(const Installation& installation);
 
 }  // namespace verbena::commands

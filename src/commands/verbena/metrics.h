@@ -63,9 +63,10 @@ std::string http_answer(const HttpVerdict& verdict, std::string_view metrics);
 
 // A client of the metrics server, identified by the kernel's data on its socket. There are no passwords.
 struct MetricsReader {
-  // The source to which the client's connection counts (MetricsServer::kMaxOfSource). At a Unix socket, a
-  // source is a user. At TCP, a source is an IP address. All loopback addresses count as one address. So do
-  // the addresses of an IPv6 /64, since one host may own them all.
+  // The source of the client's connection. One source may have only a few connections at once
+  // (MetricsServer::kMaxOfSource). At a Unix socket, a source is a user. At TCP, a source is an IP address.
+  // All loopback addresses count as one address. So do the addresses of an IPv6 /64, since one host may own
+  // them all.
   std::string source;
   // Whether the client sees metrics of single processes, as in `verbena status`. Only root and the agent's
   // own user do, and only at a Unix socket.

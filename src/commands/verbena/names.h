@@ -32,8 +32,8 @@ std::string_view link_state(const control::Link& link);  // "ACTIVE" or "DOWN"
 // Whether a QP's one-sided requests (READ, WRITE, atomic operations) are executed directly in the peer's
 // memory. If not, says why.
 struct PeerMemory {
-  // For JSON: "reached", a reason such as "forbidden", or empty if the QP uses the wire or the answer is not
-  // known yet.
+  // The answer for JSON: "reached", a reason why not, such as "forbidden", or empty. It is empty if the QP
+  // uses the wire or the answer is not known yet.
   std::string_view name;
   std::string_view why;  // the reason as text for people; empty if there is none
 };

@@ -25,8 +25,8 @@ namespace verbena::commands {
 
 // Finds the queue pair that sent a captured packet. Packets of connected QPs name only the destination QP. So
 // this class searches the status page of the sender's slot for the QP that is connected to the destination.
-// Results are cached for a second. If a QP is connected to another peer within that second, a result may be
-// wrong.
+// Results are cached for a second. A result may be wrong if a QP was connected to another peer within that
+// second.
 class SendingQps {
  public:
   explicit SendingQps(UniqueFd status_page) : page_(std::move(status_page)) {}
@@ -97,7 +97,8 @@ class Recorder {
   void end(uint32_t slot);
 
   // Writes packets with times up to `limit`, in the order of their times. Reads at most 1024 records, each of
-  // one or more packets. Returns the number of records read, including those that the choice excludes.
+  // one or more packets. Returns the number of records read. This includes records that are not written
+  // because the user's CaptureChoice excludes them.
   uint64_t record(TimePoint limit, TimePoint now);
   // Writes the capture's statistics at the end of the file. Call it after the last record().
   void finish();

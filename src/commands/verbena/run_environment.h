@@ -17,10 +17,10 @@ std::string environment_variable(const char* name);
 // The sanitizer that a program is built with. Some sanitizers conflict with the preloads of `verbena run`.
 //
 // AddressSanitizer's runtime ends a program if another library is loaded before it, as our preloads are. Its
-// option verify_asan_link_order=0 disables this check. The program then works: the runtime replaces functions
-// of the C library as any preload does, and calls the next definition. The runtime itself cannot go into
-// LD_PRELOAD, since children inherit the variable. Children built without the sanitizer would report leaks
-// (python, perl), or end (ThreadSanitizer).
+// option verify_asan_link_order=0 disables this check. The program then works: like any preload, the runtime
+// replaces functions of the C library and calls the next definition of each. `verbena run` cannot instead put
+// the runtime first in LD_PRELOAD, since child processes inherit the variable. Children built without the
+// sanitizer would report leaks (python, perl), or end (ThreadSanitizer).
 enum class Sanitizer { kAddress, kHardwareAddress, kThread, kLeak, kUndefined };
 
 // Returns the sanitizer's name, such as "AddressSanitizer".

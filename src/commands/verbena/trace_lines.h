@@ -21,9 +21,9 @@ struct TraceChoice {
   std::optional<Duration> since{};  // only events at most this long before the reference time
   std::optional<size_t> last{};     // only this many of the latest events that the other members select
 };
-// Returns the events that `choice` selects. `events` are in the order of time. `reference` is the current
-// time, or the end of the process if it has ended. With `choice.qpn`, also returns events of the connection
-// identifiers that the QP has had.
+// Returns the events that `choice` selects. `events` are in the order of time. `reference` is the time from
+// which choice.since counts back: the current time, or the end of the process if it has ended. With
+// `choice.qpn`, also returns events of the connection identifiers that the QP has had.
 std::vector<trace::Event> chosen(std::vector<trace::Event> events, const TraceChoice& choice,
                                  TimePoint reference);
 

@@ -78,8 +78,8 @@ class AgentConnection {
   AdminResult<std::vector<UniqueFd>> exchange(const protocol::MessageHeader& header, ConstBytes request,
                                               std::span<const int> fds, const ReplyPlace& reply,
                                               TimePoint deadline);
-  // Returns true if a message is the reply to the request, false if it replies to an earlier call that timed
-  // out. Returns an error if the agent refuses the request or broke the protocol.
+  // Checks a received message. Returns true if it is the reply to `request`, false if it is a late reply to
+  // an earlier call that timed out. Returns an error if the agent refuses the request or broke the protocol.
   AdminResult<bool> judge(ConstBytes message, const protocol::MessageHeader& request,
                           const ReplyPlace& reply);
   // Adopts the protocol version of the agent's reply to kHello, if it is older and known to this side.
@@ -144,12 +144,13 @@ class AgentDialer {
   static constexpr Duration kRetryInterval = std::chrono::milliseconds(5);
 
   AdminError error_of(int code) const;
-  // Connects to an agent, starting one if necessary. Extends `give_up` by the time that starts take, and by
-  // the time that a running agent's queue of new connections is full.
+  // Connects to an agent, starting one if necessary. `give_up` is the time to stop. It is put off by the time
+  // that starts take, and by the time that a running agent's queue of new connections is full. `for_starts`
+  // is the time left for starts, which each start reduces.
   Result<AgentConnection> open_or_start(TimePoint& give_up, const Patience& patience, TimePoint start_after,
                                         Duration& for_starts);
-  // Calls open() repeatedly until it succeeds, and returns its last result. Also ends when `ready`, the
-  // descriptor from start(), becomes readable, or `give_up` has come.
+  // Calls open() repeatedly after a start, and returns the result of the last call. Stops when open()
+  // succeeds, when `ready`, the descriptor from start(), becomes readable, or at `give_up`.
   Result<AgentConnection> open_started(int ready, TimePoint give_up);
 };
 
@@ -176,8 +177,8 @@ class NamespaceDialer final : public AgentDialer {
 
   bool missed_program_ = false;  // the error that no program was found has been logged
   bool told_of_stranger_ = false;
-  // Until this time, no connection is tried to root's abstract name, and to that of the process's user: an
-  // untrusted process listens there.
+  // Times until which open() tries no connection to an abstract name, because an untrusted process listens
+  // there. The first element is for the name of root's agent, the second for that of the process's user.
   TimePoint stranger_until_[2]{};
   bool told_of_user_ = false;  // the error that a set-user-ID program starts no agent has been logged
   TimePoint busy_since_[2]{};  // since when the listener at root's abstract name, and at that of the

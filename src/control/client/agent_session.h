@@ -47,11 +47,12 @@ struct NewAgent {
 class Restorer {
  public:
   virtual ~Restorer() = default;
-  // Called in a turn of the session (AgentSession::Turn), by the thread that connected to the agent. If this
-  // returns an error, the session drops the agent and tries the next one.
+  // Reports this part of the state to a new agent. Called in a turn of the session (AgentSession::Turn), by
+  // the thread that connected to the agent. If this returns an error, the session drops the agent and tries
+  // the next one.
   virtual Result<void> restore(const NewAgent& agent) = 0;
   // Returns whether attend() should connect to the next agent when an agent has ended. If no restorer needs
-  // an agent, only the session's next call connects.
+  // an agent, attend() does not connect; the session's next call does.
   virtual bool needs_agent() = 0;
 };
 
@@ -67,17 +68,17 @@ struct AgentEvent {
 class AgentListener {
  public:
   virtual ~AgentListener() = default;
-  // Called by the thread in attend(), one event at a time. An implementation may not call the session.
-  // Returns false for an invalid message; the session then drops the agent's event socket.
+  // Handles an event. Called by the thread in attend(), one event at a time. An implementation may not call
+  // the session. Returns false for an invalid message; the session then drops the agent's event socket.
   virtual bool on_event(AgentEvent event) = 0;
 };
 
 struct SessionOptions {
-  // How long calls wait. The default has no limit for the reply of an agent that is stopped or starved. A
-  // call then waits as it would for the kernel, since programs would take an error for "no device".
+  // How long calls wait. By default, a call waits without limit for the reply of an agent that is stopped or
+  // starved, as it would wait for the kernel. Programs would take an error for "no device".
   Patience patience{kCallTimeout, Patience::kAsLongAsItLives};
-  // Maximum time that attend() waits for a new agent's replies before it gives up until later. The thread
-  // that calls attend() may have other work.
+  // Maximum time that attend() waits for a new agent's replies. After that time it gives up and tries again
+  // later, since the thread that calls attend() may have other work.
   Duration attend_limit = kCallTimeout;
 };
 

@@ -72,9 +72,9 @@ class OpenDomains final : public Restorer {
   std::vector<OpenDomain> domains_;
 };
 
-// Collects messages that the agent sends without a request, until a take_…() call: new link tables,
-// connections to other processes, channels, captures and tracing. After a restart of the agent, adds the new
-// agent's link table, and messages that end the previous agent's captures and traces. Thread-safe.
+// Collects messages that the agent sends without a request: new link tables, connections to other processes,
+// channels, captures and tracing. The take_…() functions return them. After a restart of the agent, adds the
+// new agent's link table, and messages that end the previous agent's captures and traces. Thread-safe.
 class AgentNews final : public Restorer, public AgentListener {
  public:
   ~AgentNews();
@@ -96,10 +96,10 @@ class AgentNews final : public Restorer, public AgentListener {
   bool on_event(AgentEvent event) override;
   // Sends a message to the agent. Returns whether it was sent.
   using Send = std::function<bool(const protocol::MessageHeader&)>;
-  // Sends the outstanding acknowledgements of events that brought sockets of other processes. Keeps back
-  // those of a user of whom eight or more received sockets are yet to be closed. Sends none while 128 sockets
-  // are yet to be closed. The agent sends no further sockets while 64 are unacknowledged (fewer for one
-  // user). So other processes cannot use up this process's descriptors.
+  // Sends the outstanding acknowledgements of events that brought sockets of other processes. Sends none for
+  // sockets from a user while eight or more sockets from this user wait to be closed. Sends none at all while
+  // 128 sockets wait. The agent sends no further sockets while 64 are unacknowledged (fewer for one user). So
+  // other processes cannot use up this process's descriptors.
   void send_owed(const Send& send);
 
  private:
@@ -169,11 +169,11 @@ class Client {
   // such link, ENETDOWN if the agent does not have UDP port 4791.
   Result<UniqueFd> join_group(uint32_t device_index, const roce::Address& group);
 
-  // Joins the XRC domain of a file on a link. `slot` has this process's target QPs and shared receive queues
-  // of the domain. `domain` is a number that this process chooses. The client keeps a copy of the descriptor
-  // until close_domain(), to report it to the next agent. As in the kernel, EAGAIN if the domain does not
-  // exist and `create` is false, EINVAL if it exists and `exclusive` is true. EOPNOTSUPP if the agent does
-  // not serve XRC domains.
+  // The file and flags of open_domain(), which joins the XRC domain of the file on a link. `slot` has this
+  // process's target QPs and shared receive queues of the domain. `domain` is a number that this process
+  // chooses. The client keeps a copy of the descriptor until close_domain(), to report it to the next agent.
+  // As in the kernel, EAGAIN if the domain does not exist and `create` is false, EINVAL if it exists and
+  // `exclusive` is true. EOPNOTSUPP if the agent does not serve XRC domains.
   struct DomainFile {
     int fd = -1;
     uint32_t device_index = 0;
@@ -184,7 +184,8 @@ class Client {
   // Leaves the domain. No effect if the domain is not open.
   void close_domain(uint64_t domain);
   // Requests a connection to the process at `slot`, which should have the domain open. Never blocks.
-  // next_peers() returns the answer, unless the agent ends before.
+  // next_peers() returns the answer. None comes if the request could not be sent, or if the agent ends before
+  // it answers.
   void ask_for_peer(uint64_t domain, uint32_t slot);
 
   // Requests a channel from a slot of this process to another slot, of any process. Never blocks.
@@ -206,15 +207,16 @@ class Client {
   // Returns the channels that had come by the last next_links(), also those that other processes requested.
   std::vector<SlotChannel> next_channels() { return news_.take_channels(); }
   // Returns the captures that had come by the last next_links(). The agent announces a capture before any
-  // channel that is newer than the capture. To capture all traffic of a new channel, call next_channels()
-  // before next_captures(), but process the captures before the channels.
+  // channel that is newer than the capture. So take the channels before the captures, but process the
+  // captures first: then all traffic of a new channel is captured.
   std::vector<SlotCapture> next_captures() { return news_.take_captures(); }
   // Returns whether the process should trace each packet, or nullopt if the agent has sent nothing about it
   // since the last call.
   std::optional<bool> next_trace_details() { return news_.take_trace_details(); }
 
-  // The agent's pid, and a copy of the takeover state's descriptor (agent/takeover/takeover_state.h). `agent`
-  // is 0 if unknown or not connected. `end` is not open if this process has no takeover state.
+  // The result of takeover_state(): the agent's pid, and a copy of the takeover state's descriptor
+  // (agent/takeover/takeover_state.h). `agent` is 0 if unknown or not connected. `end` is not open if this
+  // process has no takeover state.
   struct TakeoverEnd {
     pid_t agent = 0;
     UniqueFd end;

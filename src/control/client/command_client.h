@@ -99,7 +99,7 @@ struct CaptureNews {
 };
 
 // Captures packets that processes send each other by shared memory. The capture lasts as long as this object.
-// Uses a CommandClient, so each reply takes up to two seconds (ETIMEDOUT). Not thread-safe.
+// Calls wait up to two seconds for each reply of the agent (ETIMEDOUT). Not thread-safe.
 class CaptureClient {
  public:
   explicit CaptureClient(CommandClient agent) : agent_(std::move(agent)) {}
@@ -137,8 +137,8 @@ struct TraceSource {
   std::optional<End> end{};  // nullopt if the process runs
 };
 
-// Makes the requests of `verbena trace` to the agent. Uses a CommandClient, so each reply takes up to two
-// seconds (ETIMEDOUT). Not thread-safe. A user sees its own processes; root and the agent's own user see all.
+// Makes the requests of `verbena trace` to the agent. Calls wait up to two seconds for each reply
+// (ETIMEDOUT). Not thread-safe. A user sees its own processes; root and the agent's own user see all.
 class TraceClient {
  public:
   explicit TraceClient(CommandClient agent) : agent_(std::move(agent)) {}
@@ -146,8 +146,8 @@ class TraceClient {
     return CommandClient::connect_as<TraceClient>(options);
   }
 
-  // Receives one trace. It should keep only what it needs of the file: there may be more traces than this
-  // process may have files open.
+  // A function that receives one trace. It should copy the data that it needs and close the file, since there
+  // may be more traces than this process may have files open.
   using Take = std::function<void(TraceSource)>;
   // Calls `take` with each trace of running processes: first one for each slot, then one for each process
   // with connections.
@@ -157,7 +157,8 @@ class TraceClient {
   AdminResult<void> ended(const Take& take);
   // Makes the process trace each request and packet as long as this object exists. ESRCH if there is no such
   // process, or this user may not see it. EOPNOTSUPP if the process's library or the agent is too old. EAGAIN
-  // if the process does not read the agent's messages now. ENOSPC if 16 processes are traced already.
+  // if the process does not read the agent's messages now. ENOSPC if this object already makes 16 processes
+  // trace.
   AdminResult<void> want_details(pid_t pid);
 
  private:
@@ -194,9 +195,9 @@ class MadClient {
   std::map<uint8_t, uint32_t> agents_;  // the agent's registration numbers, by management class
 };
 
-// Makes the requests of command-line programs to the agent. Uses a CommandClient, so each reply takes up to
-// two seconds (ETIMEDOUT). Not thread-safe. Each user that the agent serves may call status(); only the
-// agent's own user and root may change links (EPERM).
+// Makes the requests of command-line programs to the agent. Calls wait up to two seconds for each reply
+// (ETIMEDOUT). Not thread-safe. Each user that the agent serves may call status(); only the agent's own user
+// and root may change links (EPERM).
 class Admin {
  public:
   explicit Admin(CommandClient agent) : agent_(std::move(agent)) {}
@@ -218,8 +219,8 @@ class Admin {
   // Returns the status of the agent, its links and the slots that this user may see. `cm_ids` is empty.
   AdminResult<AgentStatus> status();
   // Adds the list of rdma_cm identifiers to a status. This is a request of its own, since the list can be
-  // long. If identifiers are missing in the list, `cm_ids_note` has the reason. The agent refuses the list to
-  // a user whose programs hold too many lists; this is no error of the function.
+  // long. If identifiers are missing in the list, `cm_ids_note` has the reason. One reason is that the agent
+  // refuses the list to a user whose programs hold too many lists. This is no error of the function.
   AdminResult<void> add_cm_ids(AgentStatus& status);
 
  private:

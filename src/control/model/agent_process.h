@@ -30,8 +30,8 @@ inline TimePoint deadline_after(Duration patience) {
 }
 
 // The time that a new agent waits for a process that has the previous agent's takeover state
-// (docs/glossary.md). The new agent waits only if its user already has sockets of UDP port 4791. In this
-// period, a process with a takeover state tries to reach the new agent at least six times.
+// (docs/glossary.md). The new agent waits only if its user already has sockets of UDP port 4791. The time is
+// enough for a process with a takeover state to try at least six times to reach the new agent.
 inline constexpr Duration kSurvivorWait = std::chrono::milliseconds(300);
 
 // Describes a silent agent for the user: "agent (pid 12) does not respond; it is stopped: 'kill -CONT 12'
@@ -75,8 +75,8 @@ std::string find_agent_beside(const std::string& folder);
 // zombie). The agent inherits no signal settings, session or descriptors, except standard error if
 // VERBENA_LOG is set. It inherits few environment variables: settings of Verbena, the language and PATH.
 // Takes about a millisecond. Returns a descriptor that becomes readable (end of file) when the agent listens
-// or has given up, for example because another agent listens. Errors: those of pipe2(2), clone(2) and
-// execve(2), which are logged except the first.
+// or has given up, for example because another agent listens. Errors: those of pipe2(2), and those of
+// clone(2) and execve(2), which are also logged.
 Result<UniqueFd> start_agent(const std::string& program, std::vector<std::string> options = {});
 // Like start_agent(), but opens no descriptor in this process, and does not log. The caller cannot wait until
 // the agent listens.
@@ -84,9 +84,9 @@ Result<void> start_agent_alone(const std::string& program, std::vector<std::stri
 
 // Returns whether this process has rights that the user who started it lacks: a set-user-ID or set-group-ID
 // program, or one with file capabilities. Stays true after the program has dropped these rights (AT_SECURE).
-// These programs start no agent. The agent would inherit that user's environment, nice value, cgroup and
-// limits, so the user could stop the agent or make it run a program. The agent would also have the program's
-// group.
+// These programs start no agent. The agent would inherit the environment, nice value, cgroup and limits of
+// the user who started the program. This user could stop the agent or make it run a program. The agent would
+// also have the program's group.
 bool has_rights_of_another();
 
 // Starts a device mirror if this process does not see its agent's state directory
@@ -96,8 +96,8 @@ bool has_rights_of_another();
 // `wanted` of find_agent_program(). REQUIRES: an agent runs
 void show_devices_here(const std::string& program);
 
-// Returns the reason why start_agent() failed with this errno value. If /proc or /dev/null is missing, which
-// often is the cause, returns a text about that file (paths::missing_system_file()).
+// Returns the reason why start_agent() failed, for this errno value. Often the cause is that /proc or
+// /dev/null is missing. If so, returns a text about that file (paths::missing_system_file()).
 const char* why_not_started(int error);
 
 }  // namespace verbena::control

@@ -92,13 +92,13 @@ enum class QpChoice : uint8_t { kInUse, kAll };
 // Reads the numbers of the port and of the QPs from a status page that another process writes, and adds them
 // to `slot`. Changes nothing if the page cannot be read or is not initialized. Reads the file instead of
 // mapping it, so that nothing that the other process does with the file can kill the reader. Makes no call
-// that waits for the file's lock, as lseek(2) does. But each read waits for the locks of its pages, which a
+// that waits for the file's lock, such as lseek(2). But each read waits for the locks of its pages, which a
 // process that writes to the file can hold for seconds. So the agent reads on separate threads
 // (agent/sessions/client_files.h).
 void read_status_page(int fd, SlotStatus& slot, QpChoice choice = QpChoice::kInUse);
 
-// Like read_status_page(), but reads the page's list of objects into `slot`, and the details of the QPs that
-// slot.qps contains already (QpNumbers::details).
+// Reads the page's list of objects into `slot`. Also reads the details (QpNumbers::details) of the QPs that
+// are in slot.qps already. Reads the file as read_status_page() does.
 void read_objects(int fd, SlotStatus& slot);
 
 // The result of read_some_qps().

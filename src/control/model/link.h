@@ -43,8 +43,8 @@ struct Link {
   bool automatic = false;             // not added by a user
   std::vector<GidEntry> gids{};       // ordered by index, without unused indexes
   std::vector<roce::Prefix> peers{};  // the networks from which the link accepts packets; empty if from all
-  // The networks of the netdev's addresses, without link-local ones and networks of one host. Only the agent
-  // has this list: it is not in the link table's file.
+  // The networks of the netdev's addresses, without link-local ones and those that have only one address (/32
+  // or /128). Only the agent has this list: it is not in the link table's file.
   std::vector<roce::Prefix> networks{};
 
   friend bool operator==(const Link&, const Link&) = default;

@@ -35,8 +35,8 @@ struct DomainPeer {
   UniqueFd socket;        // SOCK_SEQPACKET
   uint32_t own_slot = 0;  // at the end of a lease: the slot of this process that may have a connection
 
-  // Returns whether this message says that the lease of `slot` has ended. Then the connections to its former
-  // process end, in all domains.
+  // Returns whether this message says that the lease of `slot` has ended. The connections to the slot's
+  // former process then end, in all domains.
   bool is_end_of_lease() const { return error == ESTALE && !asked; }
 };
 

@@ -19,12 +19,12 @@ namespace verbena::protocol {
 // (rdma_cm_id), and numbers both.
 //
 // Requests are sent after kHello like those in messages.h, and each gets one reply. Events are sent on
-// channels. A channel is a SOCK_SEQPACKET socket pair that the program creates. One end is the descriptor
-// that the application sees (rdma_event_channel::fd). The program sends the other end to the agent with
-// kCmOpenChannel, and keeps a copy of this end. So when an agent is killed, the application's descriptor and
-// all undelivered events stay intact. The next agent gets a copy of the other end again. The program can also
-// write its own events to this end. The agent sends one CmEvent per message. It never blocks, and queues
-// events until the socket is writable.
+// channels. A channel is a SOCK_SEQPACKET socket pair that the program creates. The application's end is the
+// descriptor that the application sees (rdma_event_channel::fd). The program sends the agent's end to the
+// agent with kCmOpenChannel, and keeps a copy of it. So when an agent is killed, both ends and all
+// undelivered events stay intact. The next agent gets a copy of the agent's end again. The program can also
+// write its own events to the agent's end. The agent sends one CmEvent per message. It never blocks, and
+// queues events until the socket is writable.
 //
 // The program numbers identifiers from 1 up. Identifiers of incoming requests are numbered by the agent, with
 // kCmAgentsNumber set. A number is reused only after two billion others, and never while in use. Numbers are
@@ -114,8 +114,8 @@ inline constexpr uint32_t kCmAgentsNumber = 0x80000000u;
 // identifier's state, ENOENT for an unknown number, EADDRINUSE, EADDRNOTAVAIL, EACCES (ports below
 // net.ipv4.ip_unprivileged_port_start), ENODEV (no link has the address), EAFNOSUPPORT, ENETDOWN (no wire).
 
-// The error text of a request that does not fit the identifier's state. In librdmacm, a text that names the
-// state and the call replaces it.
+// The error text of a request that does not fit the identifier's state. librdmacm shows its users a more
+// exact text instead, with the names of the state and of the call.
 inline constexpr std::string_view kCmWrongState = "not in this state of the identifier";
 
 // An IPv4 or IPv6 address and port, or no address if `family` is 0. An IPv4 address is in the first four
@@ -145,8 +145,8 @@ struct CmRoute {
 };
 static_assert(sizeof(CmRoute) == 160);
 
-// The parameters, other than the route, with which a program moves a connection's QP to RTR and RTS. A
-// restarted agent needs them to end the connection.
+// The parameters, other than the route, with which a program moves a connection's QP to RTR and RTS. The
+// program reports them to a restarted agent, which needs them to end the connection.
 struct CmConnection {
   uint32_t local_id;   // communication IDs (IBTA volume 1, 12.6)
   uint32_t remote_id;  // 0 if not known yet
@@ -165,8 +165,8 @@ struct CmConnection {
 };
 static_assert(sizeof(CmConnection) == 32);
 
-// An rdma_cm event on an event channel's socket. Sent by the agent, or by the process itself with
-// kCmFromProgram.
+// An rdma_cm event, as a message on an event channel's socket. The agent sends it, or the process itself
+// does, with kCmFromProgram in `flags`.
 struct CmEvent {
   static constexpr uint32_t kMagic = 0x65766372;
   uint32_t magic;
@@ -320,8 +320,9 @@ struct CmRestoreRequest {
 // which kCmResolveRoute or kCmConnect may follow. kCmConnected requires a known remote_id. The program
 // restores a connection without a remote_id as kCmResolved, or not at all.
 inline constexpr uint32_t kCmIdle = 0, kCmBound = 1, kCmListening = 2, kCmConnected = 3, kCmResolved = 4;
-// Flags of CmRestoreRequest::options. With kCmFamilyOptionSet, the program has chosen whether
-// kCmOwnFamilyOnly applies; otherwise the address decides, as for kCmBind.
+// Flags of CmRestoreRequest::options. With kCmOwnFamilyOnly or kCmFamilyOptionSet, the program has set
+// RDMA_OPTION_ID_AFONLY: kCmOwnFamilyOnly is its value. With neither, the address that the identifier is
+// bound to decides, as for kCmBind.
 inline constexpr uint32_t kCmReuseAddress = 1, kCmOwnFamilyOnly = 2, kCmFamilyOptionSet = 4;
 static_assert(sizeof(CmRestoreRequest) == 256);
 

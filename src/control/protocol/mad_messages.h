@@ -23,15 +23,16 @@ namespace verbena::protocol {
 //
 // Two features need a port that was opened with kMadLongMessages:
 //
-// 1. A message of more than kMadBytes, in either direction. The message on the socket has the first kMadBytes
-// bytes. A file that comes with it has the rest. The size of the file is sealed (base/sealed_file.h), and
+// 1. Messages of more than kMadBytes, in either direction. The message on the socket has the first kMadBytes
+// bytes, and a file that comes with it has the rest. The size of the file is sealed (base/sealed_file.h), and
 // UserMad::length is the total length. A program must use a file for each such message: the agent drops
 // longer messages without a file. The agent uses a file only beyond kMaxMadBytesInline, and else sends the
 // whole message on the socket.
 //
-// 2. A program may send a request with UserMad::status ETIMEDOUT. The agent does not send the request but
-// returns it at once, as unanswered. So after a restart of the agent, a program gets back the requests that
-// the former agent had not answered.
+// 2. Requests that a program sends with UserMad::status ETIMEDOUT. The agent does not send such a request but
+// returns it to the program at once, as unanswered. libibumad needs this after a restart of the agent: it
+// sends the requests that the former agent had not answered. So the application gets them back from the
+// socket as timed out.
 //
 // Errors are the kernel's: EINVAL for an invalid class, version or OUI, or for methods registered already;
 // ENOMEM for too many MAD agents. EPERM for the class of connection management, which Verbena's agent handles
@@ -100,9 +101,10 @@ struct UserMad {
 static_assert(sizeof(UserMad) == 64);
 
 inline constexpr size_t kUserMadBytes = sizeof(UserMad);
-// Message lengths in bytes: of a MAD, the maximum without a file, and the minimum that a program may send.
-// That is a MAD header and an RMPP header, as in the kernel. The maximum with a file is RMPP's
-// (management/mad/rmpp.h).
+// Message lengths in bytes. kMadBytes is the length of a MAD. kMaxMadBytesInline is the longest message that
+// the agent sends without a file. With a file, RMPP sets the limit (management/mad/rmpp.h).
+// kLeastSentMadBytes is the shortest message that a program may send, as in the kernel: a MAD header and an
+// RMPP header.
 inline constexpr size_t kMadBytes = 256;
 inline constexpr size_t kMaxMadBytesInline = size_t{129} << 10;
 inline constexpr size_t kLeastSentMadBytes = 36;

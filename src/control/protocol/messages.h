@@ -190,7 +190,7 @@ struct HelloRequest {
 static_assert(sizeof(HelloRequest) == 80);
 
 // Optional features of an agent, independent of the protocol version: flags of HelloReply::capabilities. An
-// agent of version 1 sends no such field, and clients assume the first two flags.
+// agent of protocol version 1 sends no flags, and clients assume the first two.
 inline constexpr uint64_t kServesXrcDomains = 1;
 inline constexpr uint64_t kServesConnectionManagement = 2;
 inline constexpr uint64_t kServesLongMads = 4;  // kMadLongMessages, kMadKeepsNumber (mad_messages.h)
@@ -332,7 +332,8 @@ inline constexpr uint32_t kMaxChannelsUnseen = 64;
 inline constexpr uint16_t kFirstVersionWithCaptures = 4;
 
 // Tells a client to copy the packets that a slot sends by shared memory into a ring
-// (observe/capture/ring_file.h), or to stop. The ring is the message's descriptor.
+// (observe/capture/ring_file.h). The ring's file is the message's descriptor. A message without a descriptor
+// tells the client to stop.
 struct CaptureMessage {
   MessageHeader header;
   uint32_t slot;  // a slot of the receiving client
@@ -419,9 +420,9 @@ struct KeptTraceReply {
 };
 static_assert(sizeof(KeptTraceReply) == 120);
 
-// Requests the trace of a running process's connection management: the first one whose number is `from` or
-// higher. ENOENT if there is none. In the KeptTraceReply, ended_at and in_order are 0, and `slot` is no valid
-// slot number. The file is a copy, without later events.
+// Requests the trace of a running process's connection management. These traces are numbered: the reply has
+// the first one whose number is `from` or higher. ENOENT if there is none. In the KeptTraceReply, ended_at
+// and in_order are 0, and `slot` is no valid slot number. The file is a copy, without later events.
 struct ConnectionTraceRequest {
   MessageHeader header;
   uint64_t from;
@@ -521,10 +522,10 @@ ConstBytes reply_bytes(const Reply& reply) {
   return bytes_of(reply).first(bytes_in<Reply>(reply.header.version));
 }
 
-// The layout of the link table's file: a header, the interface indexes with a deleted link, then the links.
-// Each link is a record, followed by the records of its GIDs. All clients share the sealed file, and the next
-// agent starts from it. The header contains the record lengths. Records of a later version may be longer;
-// readers ignore the part that they do not know.
+// The layout of the link table's file: a header, the indexes of interfaces whose automatic link the user
+// deleted, then the links. Each link is a record, followed by the records of its GIDs. All clients share the
+// sealed file, and the next agent starts from it. The header contains the record lengths. Records of a later
+// version may be longer; readers ignore the part that they do not know.
 inline constexpr uint32_t kLinkTableMagic = 0x6b6e6c76;  // "vlnk"
 inline constexpr uint32_t kLinkTableVersion = 1;
 

@@ -13,8 +13,9 @@
 namespace verbena::protocol {
 
 // The progress of a QP's responder, encoded in one number of the status page (kQpReceivePsn). The agent reads
-// this number to answer the peers of a stopped process. All requests before `expected` are executed. So an
-// RNR NAK for `expected` or an earlier PSN acknowledges only executed requests.
+// this number to answer the peers of a stopped process. All requests before `expected` are executed. An RNR
+// NAK acknowledges the requests before its PSN. So one for `expected` or an earlier PSN acknowledges only
+// executed requests.
 struct ResponderProgress {
   uint32_t expected = 0;  // PSN; 24 bits
   uint32_t msn = 0;       // 24 bits
@@ -34,10 +35,10 @@ constexpr ResponderProgress decode_responder_progress(uint64_t number) {
           .is_exact = (number >> 63) != 0};
 }
 
-// The status page: the state of its QPs that a process publishes for `verbena status`. Each slot has a page,
-// a sparse memfd. The agent creates the page and writes the secret; the process maps the page and writes the
-// rest. Readers do not trust the numbers in a page. All accesses are relaxed atomics, except those of traces
-// and the secret.
+// The status page, in which a process publishes the state of its QPs for `verbena status`. Each slot has a
+// page, a sparse memfd. The agent creates the page and writes the secret; the process maps the page and
+// writes the rest. Readers do not trust the numbers in a page. The process accesses the numbers by relaxed
+// atomics, except those of traces and the secret.
 
 // The route of a QP. For shared memory, also says whether this process executes its requests directly in the
 // peer's memory (docs/one-host.md). Processes of older versions store only 0 or 1.

@@ -16,8 +16,8 @@ static_assert(SharedNumber::is_always_lock_free && sizeof(SharedNumber) == 8);
 // so the rings can be read while the process hangs and after it has ended. Readers do not trust the numbers
 // in the rings. Connection management events are in rings of the agent, which returns copies.
 //
-// The comments list the numbers of each kind of event (TraceEntry::numbers) in order. New kinds are appended
-// to their part.
+// The comment behind each kind lists the numbers of the event (TraceEntry::numbers) in order. New kinds are
+// appended to one of the two parts: rare events, or packets and requests.
 enum class TraceKind : uint8_t {
   kNone,
 
@@ -97,8 +97,8 @@ enum class TraceCall : uint8_t {
 
 inline constexpr size_t kTraceNumbers = 4;
 
-// An event in a ring. One thread writes an entry while others read it. A copy is consistent if `check` is the
-// exclusive or of all other words.
+// An event in a ring. One thread writes an entry, and others may read it at the same time. A copy is
+// consistent if `check` is the exclusive or (XOR) of all other words.
 struct alignas(64) TraceEntry {
   SharedNumber sequence;  // 1 for the first event of the ring; 0 if empty or being written
   SharedNumber time;      // CLOCK_MONOTONIC, nanoseconds

@@ -39,10 +39,10 @@ struct Choice {
   control::Link link;
   int port = 0;
 };
-// Selects an adapter and a port as libibumad does. If the program names an adapter and `port` is not 0,
-// returns that adapter and port without a check: the port may be down or not exist. Otherwise selects an
-// active adapter that matches, preferably one with an address that is not link-local. Errors: ENODEV if there
-// is none.
+// Selects an adapter and a port as libibumad does. If the program names an adapter and `port` is nullopt or
+// positive, returns both without a check: the port may be down or not exist. Otherwise selects an active
+// adapter that has the given name and port, preferably one with an address that is not link-local. A null
+// `name` and a port of 0 stand for any. Errors: ENODEV if there is none.
 Result<Choice> choose(const char* name, std::optional<int> port);
 
 // struct umad_ca_pair of umad.h since rdma-core 56. Names the devices that serve a port's SMI (subnet
@@ -95,17 +95,17 @@ class OpenPorts {
   void set_lost(int socket, bool is_lost);
   // Returns a copy of the port's data; nullopt if this process does not have the port open.
   std::optional<OpenedPort> find(int socket);
-  // takes_long() tells whether the agent accepts messages longer than a MAD for the port. cuts_for() tells
-  // whether this MAD agent leaves RMPP segmentation to the daemon. Both return false for an unknown port or
-  // MAD agent.
+  // takes_long() tells whether the agent accepts messages longer than a MAD on the port. cuts_for() tells
+  // whether the MAD agent `agent` leaves RMPP segmentation to the daemon. Both return false for an unknown
+  // port or MAD agent.
   bool takes_long(int socket);
   bool cuts_for(int socket, uint32_t agent);
 
   void add_agent(int socket, uint32_t agent, const protocol::MadRegisterRequest& request);
   void remove_agent(int socket, uint32_t agent);
   // sent() stores a request that expects a response. received() forgets the request when its response or its
-  // timeout arrives, not_sent() when sending has failed. sent() and not_sent() need a `mad` with at least the
-  // header.
+  // timeout arrives, and not_sent() forgets it when it could not be sent. sent() and not_sent() need a `mad`
+  // with at least the header.
   void sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void not_sent(int socket, const protocol::UserMad& header, ConstBytes mad);
   void received(int socket, const protocol::UserMad& header, ConstBytes mad);

@@ -8,9 +8,8 @@
 #include "base/c_abi.h"
 #include "libraries/libibverbs/provider/provider.h"
 
-// Helpers for the exported functions (VERBENA_ABI), which run without exceptions and return errors as verbs
-// do. VERBENA_ABI exports the default version of a name; older versions carry a symver attribute
-// (compat_1_0.cc).
+// Helpers for the exported functions (VERBENA_ABI), which throw no exceptions and return errors as verbs do.
+// VERBENA_ABI exports the default version of a name; older versions carry a symver attribute (compat_1_0.cc).
 
 namespace verbena::verbs {
 
@@ -40,8 +39,8 @@ provider::Context* owner(const Object* object) {
   return context;
 }
 
-// Returns EINVAL for a null pointer to a struct that the call needs, and records `argument` as the reason for
-// the log.
+// Returns EINVAL because the program passed a null pointer to a struct that the call needs. `argument` is the
+// pointer's name, for the reason that is recorded for the log.
 inline int is_null(const char* argument) {
   return because(EINVAL, "{} is null", argument);
 }
@@ -57,9 +56,9 @@ Answer failure(int code) {
 }
 
 // Implements a C function about `object`: runs action(provider::Context&) for the object's context. If the
-// action returns 0 or an errno value, returns that as answer_code() does; if it returns a Result<T*>, returns
-// the pointer as answer_pointer() does. Fails with EINVAL if `object` is null or not alive. `name` is the
-// function's name, for the log.
+// action returns 0 or an errno value, returns it. If it returns a Result<T*>, returns the pointer, or null
+// after an error. An error also sets errno and is logged with `name`, the function's name. Fails with EINVAL
+// if `object` is null or not alive.
 template <class Object, class Action>
 auto call(const Object* object, Action action, const char* name = __builtin_FUNCTION()) {
   using Answer = decltype(action(std::declval<provider::Context&>()));
@@ -117,7 +116,7 @@ int destroy(Object* object, Action action, const char* name = __builtin_FUNCTION
 }
 
 // Defines an exported function that passes its arguments on to a method of the provider. `how` is call,
-// call_minus_one, on_owner or destroy; the method's call comes last.
+// call_minus_one, on_owner or destroy. The last argument is the call of the method, such as destroy_ah(ah).
 #define VERBENA_FORWARD(result, name, parameters, how, object, ...)           \
   VERBENA_ABI result name parameters {                                        \
     return how(object, [&](auto& provider) { return provider.__VA_ARGS__; }); \

@@ -130,8 +130,8 @@ struct RecvWr {
   int num_sge;
 };
 
-// Operations of a context. Only the five that inline functions of the 1.0 headers call have a type. No
-// program calls the others, which are left null.
+// Operations of a context. Inline functions of the 1.0 headers call five of them, and only these have a type
+// here. No program calls the others, which are left null.
 struct ContextOps {
   void* before_poll_cq[7];  // query_device, query_port, alloc_pd, dealloc_pd, reg_mr, dereg_mr, create_cq
   int (*poll_cq)(CompletionQueue*, int, ibv_wc*);
@@ -153,8 +153,8 @@ struct Context {
   int num_comp_vectors;
   ibv_context* real;
   // Makes a 1.0 context as long as a current one. ibv_create_comp_channel() has only one version, and gets
-  // contexts of both ABIs. That function tests abi_compat, which is all ones in current contexts, and must
-  // read other bytes here.
+  // contexts of both ABIs. It recognizes a current context by abi_compat, which is all ones. So a 1.0 context
+  // needs other bytes at that offset.
   std::byte tail[sizeof(ibv_context)];
 };
 static_assert(sizeof(Context) >= sizeof(ibv_context));

@@ -8,9 +8,9 @@
 
 namespace verbena::verbs {
 
-// Returns the providers behind this copy of the C ABI, in the order in which programs see their devices.
-// Defined by the user of this folder: registered_providers.cc for the shared library, and tests with fakes.
-// The providers must outlive every call of a verb, also calls during the process's exit.
+// Returns the providers behind this copy of the C ABI, in the order in which programs see their devices. Each
+// program that links this folder defines it: registered_providers.cc for the shared library, tests with
+// fakes. The providers must outlive every call of a verb, also calls during the process's exit.
 std::span<provider::Provider* const> registered_providers();
 
 // Combines several providers into one. Thread-safe.
@@ -41,8 +41,8 @@ class DeviceHandle : public ibv_device {
   const provider::DeviceInfo& info() const { return info_; }
   // Returns whether `other` describes the same device: equal index, names and GUID.
   bool is(const provider::DeviceInfo& other) const;
-  // Exchanges the provider's object for this device and `device`: afterwards `device` has the old object.
-  // Called when the provider lists its devices again. REQUIRES: the list of known devices is locked
+  // Swaps the provider's object behind this handle with `device`, which then has the old object. Called when
+  // the provider lists its devices again. REQUIRES: the list of known devices is locked
   void renew(std::shared_ptr<provider::Device>& device) { device_.swap(device); }
   Result<std::unique_ptr<provider::Context>> open();
 
@@ -55,8 +55,8 @@ class DeviceHandle : public ibv_device {
   explicit DeviceHandle(std::shared_ptr<provider::Device> device);
   ~DeviceHandle() = default;
 
-  // Zero bytes behind ibv_device. rdma-core keeps a pointer there, by which vendor libraries identify their
-  // devices. They find null, and so do not take this device for theirs.
+  // Zero bytes behind ibv_device. In rdma-core's struct, a pointer lies there by which a vendor library
+  // recognizes its own devices. Vendor libraries find null here, and so do not take this device for theirs.
   [[maybe_unused]] const std::array<std::byte, 64> not_a_vendors_{};
   std::atomic<int> references_{1};
   const provider::DeviceInfo info_;

@@ -15,15 +15,16 @@ namespace verbena::rdmacm {
 protocol::CmChannelRequest open_request(const Channel& channel, uint32_t generation);
 protocol::CmCreateRequest create_request(const Identifier& identifier);
 
-// An event to put into a channel: the agent's death has interrupted an operation of the identifier, or the
-// next agent could not restore the identifier.
+// An event for the application, to put into `channel` after a restoration. It says that the agent's death has
+// interrupted an operation of the identifier, or that the next agent could not restore the identifier.
 struct Told {
   std::shared_ptr<Channel> channel;
   protocol::CmEvent event;
 };
 
-// Returns whether the application should still get an event of `type` that a restoration posted, now that the
-// identifier is in `state`. Events of the dead agent, read before that event, may have ended the operation.
+// Returns whether the application should still get an event of `type` that a restoration posted, when the
+// identifier is in `state`. The event is out of date if the operation has ended meanwhile, by an event of the
+// dead agent that was read before.
 bool still_concerns(State state, rdma_cm_event_type type);
 
 // Recreates the process's channels and identifiers at a new agent. Connection requests that the program has
@@ -38,8 +39,8 @@ class Restoration {
         generation_(agent.generation),
         deadline_(agent.deadline) {}
 
-  // Makes run() restore this identifier in the state `before`, the state before a request. The request was in
-  // progress when the agent died, and will be repeated.
+  // Makes run() restore this identifier in the state `before`, which it had before the current request. The
+  // request was in progress when the agent died, and the caller repeats it after the restoration.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
   // Restores everything. Returns ECONNRESET if this agent is dead, too, and ETIMEDOUT if it does not answer.
   Result<void> run();
@@ -131,8 +132,8 @@ class AgentLink final : private control::Restorer {
   }
   uint32_t generation() const { return session_.generation(); }
 
-  // Closes a child's copy of the session after fork(), because the agent would otherwise not notice the end
-  // of the parent. Called in the child only.
+  // Closes a child's copy of the session after fork(). With an open copy, the agent would not notice when the
+  // parent ends. Called in the child only.
   void close_in_child() { session_.abandon(); }
 
  private:

@@ -34,8 +34,8 @@ int error_of(const Result<T>& result) {
   return result ? 0 : result.error().code;
 }
 
-// Runs a call that returns a number, or -1 and errno. `body` returns a Result of the number; for
-// Result<void>, the number is 0.
+// Implements a C function that returns a number, or -1 with errno set. Runs `body`, which returns a Result of
+// the number, and converts the Result. For Result<void>, the number is 0.
 template <class Number = int, class Body>
 Number answer_number(Body&& body, const char* call = __builtin_FUNCTION()) {
   Number number{};
@@ -56,9 +56,10 @@ inline constexpr char kNoDevice[] = "id has no device: rdma_resolve_addr() or rd
 
 inline constexpr char kNoIdentifier[] = "rdma_cm_id {} was destroyed, or never existed";
 
-// Runs a call about an identifier: returns 0, or -1 and the errno value that body(identifier) returned. Sets
-// EINVAL if `id` is null or no live identifier, ENODEV if the identifier belongs to the parent process. Sets
-// ECONNRESET if the identifier was lost with the agent that knew it.
+// Implements a C function about an identifier: runs body(identifier), which returns 0 or an errno value.
+// Returns 0, or -1 with errno set, and logs the failure. Does not run `body` in three cases: EINVAL if `id`
+// is null or no live identifier; ENODEV if the identifier belongs to the parent process; ECONNRESET if the
+// agent died and the identifier could not be restored (State::kLost).
 template <class Body>
 int answer_for(rdma_cm_id* id, Body&& body, const char* call = __builtin_FUNCTION()) {
   return answer(

@@ -20,12 +20,12 @@ namespace verbena::rdmacm {
 // (control/protocol/connection_messages.h). The application reads `fd`. The agent and this process write to
 // the other end.
 //
-// The class can take events back out, for an identifier that is destroyed or moves to another channel. The
-// other events must keep their order, and `fd` must be readable if and only if there is an event. So events
-// that were read too early wait in `early_`, and the socket holds a token for each of them. A token is a
-// message whose reader gets the first event of `early_`. Each message in the socket thus yields one event. If
-// the socket is full, messages wait in this object, and are sent when others have been read. So while
-// messages are unsent, the socket has a message to read.
+// take() removes the events of an identifier that is destroyed or moves to another channel. To find them, it
+// reads the socket. The other events that it reads wait in `early_`, and a token in the socket stands for
+// each of them. The reader of a token gets the first event of `early_`. So the order of events is kept, each
+// message in the socket yields one event, and `fd` is readable if and only if there is an event. If the
+// socket is full, messages wait in this object, and are sent when others have been read. So while messages
+// are unsent, the socket has a message to read.
 //
 // Thread-safe. A channel lives as long as an identifier uses it, even after the application destroyed it.
 class Channel : public rdma_event_channel {
@@ -63,13 +63,14 @@ class Channel : public rdma_event_channel {
   // Removes and returns, in order, all events for which `wanted` is true.
   std::vector<protocol::CmEvent> take(const std::function<bool(const protocol::CmEvent&)>& wanted);
 
-  // Ends the channel. Closes the application's descriptor at once, or when the last thread leaves next(). So
-  // a thread about to wait cannot read from another file with the same descriptor number.
+  // Ends the channel, and closes the application's descriptor. While threads are in next(), the descriptor
+  // stays open until the last of them leaves. Otherwise its number could be reused, and a thread about to
+  // wait in next() could read from another file.
   void close();
 
  private:
-  // Counts a thread as a reader while it is in next(). The destructor also runs if the thread is cancelled
-  // there.
+  // Counts a thread as a reader of the channel while it is in next(). The destructor also runs if the thread
+  // is cancelled (pthread_cancel(3)) in next().
   class Reading {
    public:
     explicit Reading(Channel& channel) : channel_(channel) {

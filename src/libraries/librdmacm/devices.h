@@ -44,9 +44,9 @@ class Devices {
   // Returns ENODEV if there is no RDMA device. Called before a channel or an identifier is created. Once
   // successful, always succeeds.
   Result<void> require_any();
-  // Returns the device of this name (protocol::CmRoute::link), opened if necessary. Errors: ENODEV if there
-  // is none or it cannot be opened; those of ibv_query_device(3). If several devices have the name because
-  // one is gone, prefers the one with this index.
+  // Returns the device of this name (protocol::CmRoute::link), opened if necessary. If a device is gone and
+  // another has got its name, libibverbs may list both: then returns the one with this index if there is one.
+  // Errors: ENODEV if there is none or it cannot be opened; those of ibv_query_device(3).
   Result<std::shared_ptr<Device>> find(const std::string& name, uint32_t index);
   // Returns all current devices that can be opened, in the order of their indices; ENODEV if there is no
   // device.

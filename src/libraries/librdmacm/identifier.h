@@ -53,9 +53,9 @@ struct Membership {
 
 // The application's rdma_cm_id, and the state behind it.
 //
-// The application may call rdma_* functions for one identifier from several threads as far as librdmacm
-// allows. Calls write the fields above `mutex`. Calls and the monitor thread write the fields below, under
-// the mutex.
+// The application may call rdma_* functions for one identifier from several threads, to the same extent as
+// with rdma-core's librdmacm. The members above `mutex` are written only by such calls. The members below
+// `mutex` are written by calls and by AgentLink's monitor thread, under the mutex.
 class Identifier : public rdma_cm_id {
  public:
   Identifier(Process& process_of, std::shared_ptr<Channel> events, void* context_of, rdma_port_space space,
@@ -72,9 +72,9 @@ class Identifier : public rdma_cm_id {
 
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 
-  // Returns the key by which IdentifierTable finds an identifier. `number` is the identifier's number in an
-  // event of the agent of `generation`. A number that an agent assigned is valid only with that agent;
-  // numbers of this process are valid with every agent.
+  // Returns the key under which IdentifierTable lists an identifier. `number`: the identifier's number in an
+  // event. `generation`: the generation of the agent that sent the event. A number that an agent assigned is
+  // valid only with that agent; numbers of this process are valid with every agent.
   static uint64_t key(uint32_t number, uint32_t generation) {
     const bool agents = (number & protocol::kCmAgentsNumber) != 0;
     return (agents ? static_cast<uint64_t>(generation) << 32 : 0) | number;
@@ -94,8 +94,8 @@ class Identifier : public rdma_cm_id {
     return sent == 0 || (generation == agents_generation && sent == agents_events);
   }
 
-  // Returns whether the restoration at the agent of `generation` was the last one to post an event to this
-  // identifier.
+  // Returns whether `generation` is the agent generation of the last restoration that posted an event to this
+  // identifier. (A restoration moves identifiers to a new agent, and posts events about what was lost.)
   bool was_told_by(uint32_t generation) {
     const std::lock_guard lock(mutex);
     return told_by == generation;
@@ -162,8 +162,8 @@ class IdentifierTable {
   // Assigns numbers after `last_number`.
   explicit IdentifierTable(uint32_t last_number = 0) : last_number_(last_number) {}
 
-  // Returns a number that no live identifier or channel has, for a new identifier, channel or membership.
-  // Numbers wrap around after two billion, which programs with a connection for each request reach.
+  // Returns a number for a new identifier, channel or membership: one that no live identifier or channel has.
+  // Numbers wrap around after two billion. A program that opens a connection for each request can reach that.
   uint32_t draw_number() {
     const std::lock_guard lock(mutex_);
     return draw();
@@ -171,8 +171,9 @@ class IdentifierTable {
 
   void add(std::shared_ptr<Channel> channel);
   void remove(const Channel& channel);
-  // Returns whether this channel was the last one to be removed, within the last 100 ms. If so,
-  // rdma_get_cm_event() waits before it fails.
+  // Returns whether this channel was the last one to be removed, within the last 100 ms. In this case
+  // rdma_get_cm_event() waits before it fails: a program may destroy its channel at its end, just before
+  // another thread waits there.
   bool was_just_removed(const rdma_event_channel* channel);
   std::vector<std::shared_ptr<Channel>> channels();
   // Returns the channel of the application's pointer; EBADF if the channel was destroyed or never existed.
@@ -190,8 +191,8 @@ class IdentifierTable {
   // Removes the identifier: events do not find it any more.
   void remove(Identifier& identifier);
   // Replaces a number that the dead agent assigned by a number of this process, so that the next agent can
-  // restore the identifier. Events with the old number still find the identifier. REQUIRES: the caller is a
-  // visitor of for_each(), which holds the lock
+  // restore the identifier. Events with the old number still find the identifier. REQUIRES: called from the
+  // `visit` function of for_each(), which holds the table's lock
   void renumber(Identifier& identifier);
 
   // Returns the identifier of an event, or its listener for a connection request. Counts the event as

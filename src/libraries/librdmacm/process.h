@@ -41,7 +41,7 @@ Result<void> migrate(Identifier& identifier, std::shared_ptr<Channel> channel);
 // Creates the identifier of an incoming connection request, when the application reads the event `message`.
 Result<Identifier*> adopt_request(Identifier& listener, const protocol::CmEvent& message);
 // If `message` is a connection request, destroys the request at the agent, because no program will accept it.
-// Called for events whose identifier is gone.
+// Called if the listener was destroyed, or no identifier could be created for the request.
 void abandon_request(Process& process, const protocol::CmEvent& message);
 
 }  // namespace verbena::rdmacm

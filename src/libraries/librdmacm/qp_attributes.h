@@ -24,8 +24,10 @@ int make_unusable(Identifier& identifier);
 // exchange. librdmacm does the exchange for the QPs that it creates. All functions return 0 or an errno
 // value; 0 if the device has no such options.
 //
-// Start the exchange for a new QP: begin_ece() before the QP enters INIT, note_local_ece() after that. For an
-// incoming request, begin_ece() sets the peer's options and note_local_ece() stores what the QP accepted.
+// Start the exchange for a new QP. begin_ece() is called before the QP enters INIT: it stores the QP's
+// options, to be sent to the peer. If the identifier is an incoming request, begin_ece() also sets the
+// request's options on the QP (none if they are another vendor's). note_local_ece() is called in INIT: for an
+// incoming request, it stores the options that the QP accepted.
 int begin_ece(Identifier& identifier, ibv_qp* qp);
 int note_local_ece(Identifier& identifier, ibv_qp* qp);
 // End the exchange of an active connection: settle_ece() sets the options of the peer's REP on the QP.

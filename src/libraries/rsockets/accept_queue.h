@@ -17,11 +17,15 @@
 namespace verbena::rsockets {
 
 // The queues of a listening rsocket: unanswered connection requests, half-open streams, and streams ready for
-// accept(). The backlog and the listener's share limit the ready streams: while either is reached, further
-// requests wait in the first queue, without a queue pair, until a place becomes free or their senders give
-// up. Half-open streams take no place in the backlog, as in TCP's SYN queue. If the half-open streams have
-// reached the listener's share, a new half-open stream replaces the oldest. A request is set aside, without a
-// place in the backlog, while the kernel looks for its sender's hardware address. Thread-safe.
+// accept().
+//
+// The backlog and the listener's share (ListenerShares) limit the ready streams. While either limit is
+// reached, further requests stay in the queue of requests, without a queue pair, until a place becomes free
+// or their senders give up. Half-open streams take no place in the backlog, as in TCP's SYN queue. If the
+// half-open streams have reached the listener's share, a new half-open stream replaces the oldest.
+//
+// A request whose sender's hardware address the kernel does not know yet is set aside, without a place in the
+// backlog, while the kernel looks for the address. Thread-safe.
 template <class Request, class Stream>
 class AcceptQueue {
  public:
@@ -45,7 +49,8 @@ class AcceptQueue {
   }
 
   // Queues a connection request. Returns false if kMaxRequests requests are queued or the listener is closed.
-  // Requests that look_again() puts back also count, so there are at most 2 * kMaxRequests requests.
+  // look_again() puts requests back even into a full queue. Even so, at most 2 * kMaxRequests requests are
+  // queued or set aside.
   bool add_request(Request request) {
     const std::lock_guard lock(mutex_);
     if (closed_ || requests_.size() >= kMaxRequests) return false;
@@ -69,8 +74,8 @@ class AcceptQueue {
     return std::move(searches_.extract(aside).mapped().request);
   }
   // Takes the next request to answer, and reserves a place for it in the backlog. Returns nullopt if there is
-  // no request or the backlog is full. The caller must call opening() or given_up() for each request that it
-  // gets.
+  // no request, or the backlog or the listener's share is used up. The caller must then call opening(),
+  // given_up() or set_aside() for the request, which releases the place.
   std::optional<Request> next_request() {
     const std::lock_guard lock(mutex_);
     if (!may_answer()) return std::nullopt;
@@ -86,8 +91,9 @@ class AcceptQueue {
   }
 
   // Releases the reserved place, and sets the request aside while the kernel looks for its sender's hardware
-  // address. Returns a request to reject, if there is one: the oldest of kMaxRequests others, or `request`
-  // itself if the listener is closed.
+  // address. At most kMaxRequests requests are set aside: if there are as many already, removes the oldest of
+  // them and returns it, for the caller to reject. Returns `request` itself if the listener is closed;
+  // nullopt in all other cases.
   std::optional<Request> set_aside(Request request, TimePoint now) {
     const std::lock_guard lock(mutex_);
     --reserved_;
@@ -103,8 +109,8 @@ class AcceptQueue {
   }
   // Checks one request that was set aside, if its pause is over: calls is_known(request), without a lock, to
   // learn whether the kernel knows the sender's hardware address now. If so, queues the request behind the
-  // others. Returns a request to reject, if there is one: its sender has not answered for kSearchTime, or the
-  // listener is closed.
+  // others; if not, starts the next pause. Returns the request, for the caller to reject it, if its sender
+  // has not answered for kSearchTime or the listener is closed; otherwise nullopt.
   template <class Predicate>
   std::optional<Request> look_again(TimePoint now, Predicate is_known) {
     std::unique_lock lock(mutex_);
@@ -125,7 +131,7 @@ class AcceptQueue {
     return std::nullopt;
   }
   // Returns the time at which next_request() or look_again() has work: `now` if a request can be answered,
-  // else when the next pause ends; kNever if there is no such request.
+  // otherwise the end of the next pause of a request set aside. Returns kNever if neither has work.
   TimePoint next_turn(TimePoint now) {
     const std::lock_guard lock(mutex_);
     if (may_answer()) return now;

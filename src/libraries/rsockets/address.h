@@ -57,8 +57,8 @@ class Address {
   } storage_;
 };
 
-// The size of each receive buffer, in bytes: the longest datagram including its header, through queue pairs
-// or the UDP socket.
+// The size of each receive buffer, in bytes. A datagram, with its DatagramHeader or UdpHeader, is no longer
+// than this, whether it goes through queue pairs or the UDP socket.
 inline constexpr size_t kDatagramBytes = 2048;
 
 // Precedes each datagram between UD queue pairs: names the sender's UDP address. 8 bytes for IPv4, 24 for
@@ -75,8 +75,9 @@ struct DatagramHeader {
   static Result<DatagramHeader> decode(ConstBytes from);
 };
 
-// Precedes each datagram through the UDP socket, which carries datagrams while the sender does not know the
-// receiver's queue pair, and large ones. Names the queue pair for replies. 16 bytes for IPv4, 28 for IPv6.
+// Precedes each datagram through the UDP socket. This socket carries the datagrams to receivers whose queue
+// pair the sender does not know yet, and datagrams too large for one packet of the path. Names the queue pair
+// for replies. 16 bytes for IPv4, 28 for IPv6.
 struct UdpHeader {
   static constexpr size_t kMaxBytes = 28;
   // kData: application data follow. kControl: only announces the queue pair number.

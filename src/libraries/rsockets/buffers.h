@@ -21,8 +21,8 @@ class Buffers {
 
   // Returns the number of bytes from the cursor to the end of the list.
   size_t size() const { return bytes_; }
-  // Return the address and the number of the bytes from the cursor to the end of the current buffer. At the
-  // end of the list, return nullptr and 0.
+  // data() returns the address of the byte at the cursor. in_a_row() returns the number of bytes from the
+  // cursor to the end of the current buffer. At the end of the list, they return nullptr and 0.
   std::byte* data() const { return left_ == 0 ? nullptr : static_cast<std::byte*>(piece_->iov_base) + at_; }
   size_t in_a_row() const { return left_ == 0 ? 0 : piece_->iov_len - at_; }
 

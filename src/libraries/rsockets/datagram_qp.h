@@ -61,8 +61,9 @@ class DatagramQp final : public CmHandler {
 
   bool may_send() const { return free_slots_.load(std::memory_order_acquire) > 0; }
   bool all_sent() const { return free_slots_.load(std::memory_order_acquire) == sends_; }
-  // Sends a datagram, our header and the bytes of `from`, to queue pair `number` behind `to`. REQUIRES:
-  // may_send(), header_size() + from.size() <= min(mtu(), kDatagramBytes)
+  // Sends a datagram to queue pair `number` by the path in `to`. The datagram consists of this queue pair's
+  // DatagramHeader and the bytes of `from`. REQUIRES: may_send(), header_size() + from.size() <= min(mtu(),
+  // kDatagramBytes)
   Result<void> send(Buffers from, ibv_ah* to, uint32_t number);
 
   using Arrived = std::function<void(uint32_t slot, const DatagramHeader& header, ConstBytes payload)>;

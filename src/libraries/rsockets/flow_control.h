@@ -16,7 +16,7 @@ inline constexpr uint32_t kSendLowWater = 2048;
 // entry in the send queue, kSendLowWater free bytes in the send ring, a credit of the peer, and a buffer
 // granted by the peer. Two threads may use a window at the same time: the *sender*, which takes these
 // resources, and the *poller*, which handles completions and returns the resources. There is at most one
-// thread at a time in each role. Each counter but has_buffer_ has one writer.
+// thread at a time in each role. Each counter is written by only one of the two, except has_buffer_.
 class SendWindow {
  public:
   // REQUIRES: requests > 0
@@ -44,9 +44,9 @@ class SendWindow {
     return requests_posted_.load(std::memory_order_acquire) == requests_done_.load(std::memory_order_acquire);
   }
 
-  // Sender: takes up to `wanted` bytes of the peer's current buffer, and one credit. Returns where the
-  // message's bytes go, with the message's length. The caller then calls post(). REQUIRES: may_send(), wanted
-  // > 0
+  // Sender: takes up to `wanted` bytes of the peer's current buffer and one credit, for one message. Returns
+  // the remote address to which the message is written, and the number of bytes taken. The caller then calls
+  // post(). REQUIRES: may_send(), wanted > 0
   BufferAddress take(uint32_t wanted) {
     if (current_.length == 0) {
       const uint32_t at = grants_taken_.load(std::memory_order_relaxed);
@@ -155,7 +155,7 @@ class ReceiveWindow {
     return arrived_bytes_.load(std::memory_order_acquire) - read_bytes_.load(std::memory_order_relaxed);
   }
 
-  // Reader: returns the place of at most `wanted` contiguous unread bytes, after skipping the first `skip`
+  // Reader: returns where in the ring at most `wanted` contiguous unread bytes lie, after the first `skip`
   // unread bytes. The length is 0 if there are none.
   RingPiece peek(uint64_t wanted, uint64_t skip = 0) const {
     const uint64_t at_hand = available();
@@ -206,8 +206,8 @@ class ReceiveWindow {
     granted_bytes_.store(granted + half_, std::memory_order_relaxed);
     return static_cast<uint32_t>(granted % ring_bytes());
   }
-  // Poller: returns the new credit limit to announce to the peer, the sequence number of the first message
-  // that the peer may not send.
+  // Poller: returns the new credit limit, for the caller to announce to the peer. The limit is the sequence
+  // number of the first message that the peer may not send yet.
   uint16_t grant_credits() {
     const uint16_t read = sequence();
     announce_at_.store(static_cast<uint16_t>(read + ends_.size() / 2), std::memory_order_relaxed);

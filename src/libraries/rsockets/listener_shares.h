@@ -11,8 +11,9 @@ namespace verbena::rsockets {
 
 // Limits the streams that a listening rsocket has before the application accepts them. Each of these streams
 // takes a descriptor of the program, and buffers. A peer can cause many of them, and leave them half-open by
-// not confirming. So all listeners of the process together may have as many as a quarter of RLIMIT_NOFILE,
-// and 256 half-open ones. Each listener has an equal share of both limits. Thread-safe.
+// never completing the connection setup. So all listeners of the process together may have RLIMIT_NOFILE / 4
+// such streams, and 256 half-open ones. Each listener has an equal share of both limits, but at least kLeast.
+// Thread-safe.
 class ListenerShares {
  public:
   static constexpr size_t kHalfOpen = 256;

@@ -29,8 +29,9 @@ class LocalIomaps {
   // Deregisters a mapping. Errors: EINVAL if no mapping has this address and length.
   Result<void> unmap(void* memory, size_t length);
 
-  // has_news() returns whether mappings wait to be announced to the peer. next_news() returns the next of
-  // these mappings, for the caller to announce, and no longer counts it as waiting; nullopt if there is none.
+  // has_news() returns whether mappings are not announced to the peer yet. next_news() returns the next of
+  // these mappings, for the caller to announce, and from then on counts it as announced; nullopt if there is
+  // none.
   bool has_news() const { return news_count_.load(std::memory_order_acquire) > 0; }
   std::optional<News> next_news();
 

@@ -21,8 +21,8 @@ namespace verbena::rsockets {
 class CmHandler {
  public:
   virtual ~CmHandler() = default;
-  // Handles one event, in the service's thread. The identifier lives until the call returns, and must not be
-  // destroyed during the call.
+  // Handles one event, in the service's thread. The rdma_cm_id of the event exists until this call returns.
+  // The handler must not destroy that rdma_cm_id during the call, but can use Service::retire().
   virtual void on_cm_event(const rdma_cm_event& event) = 0;
 };
 
@@ -58,8 +58,8 @@ class Service {
   void set_timer(const std::shared_ptr<ServiceClient>& client, Duration period) {
     set_timer(client, period, period > Duration::zero() ? MonotonicClock::now() + period : kNever);
   }
-  // Calls on_timer() once, at `when`, after the events that are waiting then. Replaces the client's earlier
-  // timer; kNever only stops it.
+  // Calls on_timer() once, at `when`. Events that are pending at that time are handled first. Replaces the
+  // client's earlier timer; kNever only stops it.
   void call_at(const std::shared_ptr<ServiceClient>& client, TimePoint when) {
     set_timer(client, Duration::zero(), when);
   }

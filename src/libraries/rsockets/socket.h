@@ -70,11 +70,11 @@ class Waiter {
 // the thread that handles an event wakes the other threads whose conditions hold now. Thread-safe.
 class WaitList {
  public:
-  // Wakes the threads, except the caller, that wait for a condition in `ready`. REQUIRES: the caller computed
-  // `ready` after the change that made the conditions true
+  // Wakes the threads, except the caller, that wait for a condition in `ready`. REQUIRES: the caller has
+  // computed `ready` after the change, such as an arrived message, that made the conditions true
   void wake(Interest ready);
   // Returns whether more than one thread waits. If so, a thread that consumes an event must re-arm the
-  // notification.
+  // notification for the others.
   bool is_shared() const { return count_.load(std::memory_order_relaxed) > 1; }
 
  private:
@@ -196,8 +196,9 @@ class Socket {
   // Handles completions, then returns the conditions in `interest` that hold. May add POLLERR, POLLHUP and
   // POLLNVAL, as poll(2) does.
   virtual Interest ready(Interest interest) = 0;
-  // Like ready(), but arms notifications first. From then on, a change makes event_descriptor() readable or
-  // wakes the calling thread's Waker. REQUIRES: the calling thread is in waiters()
+  // Like ready(), but arms notifications first. From then on, a change of the conditions makes
+  // event_descriptor() readable or wakes the calling thread's Waker. REQUIRES: the calling thread is in
+  // waiters()
   virtual Interest arm(Interest interest) = 0;
   // Returns a descriptor to poll in addition to the thread's Waker; -1 if there is none.
   virtual int event_descriptor() = 0;

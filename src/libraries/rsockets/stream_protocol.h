@@ -61,8 +61,9 @@ struct Message {
   friend constexpr bool operator==(Message, Message) = default;
 };
 
-// The byte order of a table in memory. A table that the peer writes has its owner's byte order, so that the
-// owner reads it without conversion. Each side announces its byte order in the connection data.
+// The byte order of a table in memory. A table that the peer writes has the byte order of the host in whose
+// memory it lies, so that this host reads it without conversion. Each side announces its byte order in the
+// connection data.
 enum class ByteOrder : uint8_t { kLittle, kBig };
 inline constexpr ByteOrder kOwnOrder =
     std::endian::native == std::endian::little ? ByteOrder::kLittle : ByteOrder::kBig;
@@ -171,8 +172,8 @@ struct ConnectData {
                           kBufferAt = 24;
 };
 
-// An entry in a table of mapped buffers: the writer's offsets from `offset` on stand for the bytes of
-// `buffer`.
+// An entry in a table of mapped buffers. On the host that has the table, riowrite() addresses the bytes of
+// `buffer`, on the other host, by the offsets `offset` ... `offset + buffer.length - 1`.
 struct IomapEntry {
   static constexpr size_t kBytes = 24;
   uint64_t offset = 0;
@@ -215,11 +216,13 @@ class IomapTable {
   const uint32_t entries_;
 };
 
-// The table in our memory in which the peer announces the buffers that it grants, one entry after the other,
-// cyclically. Call take() only after a message of credits that wrote exactly one entry's bytes. The bytes of
-// a WRITE arrive in no defined order, but the message follows all of them (IBTA volume 1, section 9.5). A
-// taken entry is copied and cleared at once, so later writes of the peer do not change it. Only for the
-// thread that handles completions.
+// The table in our memory in which the peer announces the buffers that it grants. For each grant, the peer
+// writes the next entry, cyclically, by an RDMA WRITE with a kCredits message as immediate data.
+//
+// Call take() once for each kCredits message whose WRITE had exactly one entry's bytes, and not earlier. The
+// bytes of a WRITE arrive in no defined order, but its immediate data are delivered after all of them (IBTA
+// volume 1, section 9.5). A taken entry is copied and cleared at once, so later writes of the peer do not
+// change it. Only for the thread that handles completions.
 class GrantTable {
  public:
   static constexpr size_t kBytes = kTableEntries * BufferAddress::kBytes;
@@ -228,8 +231,9 @@ class GrantTable {
   // buffer.
   explicit GrantTable(std::byte* memory) : memory_(memory) {}
 
-  // Takes the next granted buffer. Returns nullopt if the entry is empty, because the peer wrote something
-  // else. REQUIRES: before each call, a message of credits has announced another entry
+  // Takes the next granted buffer. Returns nullopt if the entry is empty (its length is 0): the peer has
+  // announced an entry without writing it. REQUIRES: since the last call, a kCredits message has announced
+  // another entry
   std::optional<BufferAddress> take() {
     std::byte* entry = memory_ + next_ * BufferAddress::kBytes;
     const BufferAddress granted = BufferAddress::decode(entry, kOwnOrder);

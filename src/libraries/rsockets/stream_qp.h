@@ -40,8 +40,9 @@ class StreamQp {
   bool is_writable() const { return has(kWritable); }
   void stop_reading() { drop(kReadable); }
   void stop_writing() { drop(kWritable); }
-  // Ends the connection after the peer has ended it. First handles the completions in the queue: once, and
-  // again until `deadline`, in case data that have arrived complete late.
+  // Ends the connection after the peer has ended it. First handles the completions in the queue, at least
+  // once: completions of data that the peer sent before may come late. Repeats this until `deadline` or until
+  // the connection is down.
   void end(TimePoint deadline);
   // Ends the connection at once. If the connection was up and `error` is not 0, marks the connection as
   // broken, and stores `error` for take_error() unless an earlier error waits there.

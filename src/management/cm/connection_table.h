@@ -78,8 +78,8 @@ inline constexpr StateSet kHalfOpen{State::kReqReceived, State::kMraReqSent, Sta
 inline constexpr StateSet kAwaitsOwner{State::kReqReceived, State::kMraReqSent, State::kSidrReqReceived};
 
 // States in which the connection holds the peer's QP, so that no other connection may use that QP. Once
-// either side begins to disconnect, the QPN is free, because the peer may reuse it before we know that the
-// connection has ended.
+// either side begins to disconnect, the QPN counts as free: the peer may use it for a new connection before
+// we know that the old one has ended.
 inline constexpr StateSet kHoldsRemoteQpn{State::kReqReceived,    State::kMraReqSent,  State::kRepSent,
                                           State::kMraRepReceived, State::kRepReceived, State::kMraRepSent,
                                           State::kEstablished};
@@ -113,8 +113,8 @@ class ConnectionTable {
   Connection& take_up(const ConnectionInfo& agreed, uint64_t context);
   // Deletes the connection at once, in any state and without a message.
   void release(Connection& connection);
-  // Deletes the connection if its owner has called destroy(), its state is kIdle, and it is not kept by
-  // linger().
+  // Deletes the connection if its owner has called destroy(), its state is kIdle, and it does not linger
+  // (linger()).
   void release_if_done(Connection& connection);
   // Marks the connection as destroyed: its owner gets no more events. Deletes the connection if nothing is
   // left to do, or if it waits for a DREP and its account has too many such connections
@@ -153,14 +153,15 @@ class ConnectionTable {
   void enter(Connection& connection, State state);
   // Enters TIMEWAIT for the local ACK timeout, at most longest_response_timeout (ManagerConfig).
   void enter_time_wait(Connection& connection, TimePoint now);
-  // Enters kIdle, but keeps a connection that was refused, or a resolution that was answered, for 16 s. If
-  // the peer repeats its request in this time, the manager repeats the answer.
+  // Enters kIdle, and keeps the connection for 16 s. Used for a connection that we refused, or a resolution
+  // that we answered: if the peer repeats its request in this time, the manager repeats the answer.
   void linger(Connection& connection, TimePoint now);
   // Ends TIMEWAIT or lingering; the connection enters kIdle.
   void stop_waiting(Connection& connection);
 
-  // Starts the time in which the owner must answer (ManagerConfig::longest_silence). Called for each request
-  // of the peer, also for duplicates.
+  // Starts, or restarts, the timer that limits how long the owner may leave the peer's request unanswered
+  // (ManagerConfig::longest_silence). Called for each request of the peer, also for duplicates, and by
+  // Manager::delay().
   void await_owner(Connection& connection, TimePoint now);
 
   // Starts the connection's timer, or changes its time (Connection::expires).
@@ -200,9 +201,10 @@ class ConnectionTable {
     const ConnectionInfo& info = connection.info;
     return qpn_key(info.path.source, info.path.destination, info.remote_qpn, info.is_active);
   }
-  // If an address is connected to itself, both sides are in the index, possibly with the same QPN. (Programs
-  // that connect without QPs, such as rdma-core's cmtime, invent QPNs.) For such a connection, the key of the
-  // active side differs from that of the passive side.
+  // Returns the key of a peer's QP in by_remote_qpn_. If an address is connected to itself, both ends of the
+  // connection are in that index, possibly with the same QPN. (Programs that connect without QPs, such as
+  // rdma-core's cmtime, invent QPNs.) So for such a connection, the active side's key differs from that of
+  // the passive side.
   static PeerNumber qpn_key(const roce::Address& own, const roce::Address& peer, uint32_t qpn,
                             bool is_active) {
     constexpr uint32_t kOtherSide = 1u << 31;  // above all QPNs, which have 24 bits

@@ -10,7 +10,7 @@
 namespace verbena::cm {
 
 // Our communication ID of a connection or service ID resolution. Never 0. An ID is reused only after all
-// others.
+// other IDs were used.
 using LocalId = uint32_t;
 
 // How a datagram arrived. `path.source` is the peer, `path.destination` is one of our addresses,
@@ -20,8 +20,8 @@ struct Arrival {
   uint16_t pkey = 0xffff;
   // The UDP source port is 4791. On a host with a Verbena agent only the agent can send from that port.
   bool from_roce_port = false;
-  // The owner can hold the datagram back and pass it to on_mad() again later. Used if the datagram concerns a
-  // connection or listener that may exist in a moment.
+  // Whether the owner can hold the datagram back and pass it to on_mad() again later. The handler decides to
+  // do so (kWait) if the datagram concerns a connection or listener that may exist in a moment.
   bool may_wait = false;
   Duration waited{0};  // how long the owner has held the datagram back already
 };
@@ -68,10 +68,10 @@ struct Admission {
 // The owner of the connections: receives events caused by peers and timers. `context` is the value that the
 // owner gave with the connection.
 //
-// Events are called from on_mad() and on_timer(), never from an operation, and always as the last action for
-// a datagram or timer. So a handler may call any operation on any connection, even destroy() on the
-// connection of the event. A handler may call neither on_mad() nor on_timer(). References are valid until the
-// handler returns.
+// The manager calls these functions from on_mad() and on_timer(), always as the last action for a datagram or
+// timer. It never calls them from an operation, a function such as Manager::connect(). So a handler may call
+// any operation on any connection, even destroy() on the connection of the event. A handler may call neither
+// on_mad() nor on_timer(). References are valid until the handler returns.
 //
 // A connection that has failed (rejected, unreachable) or ended (time_wait_exit) stays idle until its owner
 // calls destroy().
@@ -79,16 +79,16 @@ class Handler {
  public:
   virtual ~Handler() = default;
 
-  // Decides on a REQ or SIDR_REQ, before a connection or resolution exists. These two functions may call only
-  // has_room_for() of the manager.
+  // Decide on a REQ or SIDR_REQ, before a connection or resolution exists for it. Both admit() functions may
+  // call no function of the manager but has_room_for().
   virtual Admission admit(const Req& req, const Arrival& arrival) = 0;
   virtual Admission admit(const SidrReq& req, const Arrival& arrival) = 0;
   enum class Return : uint8_t { kNever, kPossible, kWait };
   // Decides whether a connection that the manager does not know may still be restored from a former agent.
   // The first parameter is the connection's local QPN; 0 if the datagram contains none. kNever: the manager
-  // answers that the connection is gone. kPossible: no answer, so that the peer retries. kWait: like
-  // kPossible, but the owner passes the datagram to on_mad() again. REQUIRES for kWait: Arrival::may_wait.
-  // The handler may not call the manager here.
+  // answers that the connection is gone. kPossible: the manager does not answer, so that the peer retries.
+  // kWait: like kPossible, but the owner passes the datagram to on_mad() again. REQUIRES for kWait:
+  // Arrival::may_wait. may_return() may call no function of the manager.
   virtual Return may_return(uint32_t, const Arrival&) { return Return::kNever; }
 
   // Passive: a new connection, called right after it was admitted; answer with reply() or reject().
@@ -100,15 +100,15 @@ class Handler {
   // The peer rejected the connection, at any stage. on_time_wait_exit() follows in three cases: the reason is
   // "stale connection", on_reply() was called before, or the connection was established.
   virtual void on_rejected(LocalId id, uint64_t context, const Rej& rej) = 0;
-  // The peer has not answered `unanswered`: kReq, kRep or kSidrReq. For a passive connection, kReq or
-  // kSidrReq: the owner did not answer the request, and the peer has not repeated it for
-  // ManagerConfig::longest_silence.
+  // No answer has come to a message of type `unanswered`: kReq, kRep or kSidrReq. For a passive connection or
+  // resolution, kReq or kSidrReq means the peer's request: the owner did not answer it, and the peer has not
+  // repeated it for ManagerConfig::longest_silence.
   virtual void on_unreachable(LocalId id, uint64_t context, MessageType unanswered) = 0;
   // The peer needs more time to answer our REQ or REP.
   virtual void on_delay(LocalId id, uint64_t context, const Mra& mra) = 0;
-  // The peer disconnects; answer with confirm_disconnect(). If our own DREQ was unanswered, the manager has
-  // sent the DREP already: confirm_disconnect() is not needed, and on_time_wait_exit() follows instead of
-  // on_disconnected().
+  // The peer disconnects; answer with confirm_disconnect(). If a DREQ of ours is unanswered at that time, the
+  // manager has sent the DREP already. Then confirm_disconnect() is not needed, and on_time_wait_exit()
+  // follows instead of on_disconnected().
   virtual void on_disconnect_request(LocalId id, uint64_t context, const Dreq& dreq) = 0;
   // Our DREQ was answered by `drep`. `drep` is nullptr if the peer did not answer, or answered with a REJ.
   // on_time_wait_exit() follows.
@@ -122,8 +122,8 @@ class Handler {
   virtual void on_sidr_reply(LocalId id, uint64_t context, const SidrRep& rep) = 0;
 };
 
-// Sends the manager's datagrams, and is informed when the manager sets a timer. The manager calls a sink
-// during operations, on_mad() and on_timer(). An implementation may not call the manager.
+// Sends the manager's datagrams, and is informed when the manager sets a timer. The manager calls a sink from
+// on_mad(), on_timer() and operations such as connect(). An implementation may not call the manager.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -155,10 +155,10 @@ uint16_t reason_in(const Message& message) {
   }
 }
 
-// Records the messages of connections, for traces. The manager calls an observer during operations, on_mad()
-// and on_timer(); an implementation may not call the manager. Reports received messages only of existing
-// connections, so not a passive connection's first REQ. Destroyed connections are not reported, except for
-// the messages that destroy() itself sends.
+// Records the messages of connections, for traces. The manager calls an observer from on_mad(), on_timer()
+// and operations such as connect(). An implementation may not call the manager. Received messages are
+// reported only if their connection exists already, so a passive connection's first REQ is not. Destroyed
+// connections are not reported, except for the messages that destroy() itself sends.
 class Observer {
  public:
   virtual ~Observer() = default;

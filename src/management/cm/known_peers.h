@@ -11,11 +11,12 @@
 
 namespace verbena::cm {
 
-// Remembers which hosts have answered us. Anybody can forge a source address. So if an agent sent many REPs
-// for one REQ, it would amplify attacks on the owner of the forged address. A host that quotes one of our IDs
-// has received our messages and wants to communicate. Other hosts get one answer per datagram, and one
-// retransmission by timer per kInterval, whatever the number of their connections. Some retransmissions are
-// necessary: if an RTU is lost, only another REP makes the peer repeat the RTU.
+// Remembers which hosts have answered us, and limits the datagrams to other hosts. Anybody can forge a source
+// address. So if an agent sent many REPs for one REQ, it would amplify attacks on the owner of the forged
+// address. A host that quotes one of our IDs has received our messages and wants to communicate. Other hosts
+// get one answer per datagram, and one retransmission by timer per kInterval, whatever the number of their
+// connections. Some retransmissions are necessary: if an RTU is lost, only another REP makes the peer repeat
+// the RTU.
 //
 // A host that has quoted an ID from UDP port 4791 runs a Verbena agent, which sends all its CM messages.
 // Other users of that host can send only from other ports. So messages from other ports of that host are
@@ -47,8 +48,9 @@ class KnownPeers {
   // messages from other ports of `peer` (has_roce_port()).
   void has_answered_from_roce_port(const roce::Address& peer, TimePoint now);
   bool has_roce_port(const roce::Address& peer, TimePoint now) const;
-  // Returns whether a datagram that the peer did not request may be sent now. If so, counts the datagram as
-  // sent. Always true for a known peer.
+  // Returns whether an unsolicited datagram, such as a retransmission, may be sent to the peer now. Always
+  // true for a known peer. For an unknown peer, counts the datagram as sent: the next may follow after
+  // kInterval.
   bool may_send_unasked(const roce::Address& peer, TimePoint now);
 
  private:

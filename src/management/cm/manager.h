@@ -22,7 +22,8 @@ namespace verbena::cm {
 // through `sink`. One thread calls on_mad() for each datagram to QP1, and on_timer() when a timer expires.
 // The manager reports events to the handler; see Handler for the calls that a handler may make.
 //
-// Operations and messages that belong together are in one file, such as active_side.cc and ending.cc.
+// The implementation is divided by the phases of a connection, into files such as active_side.cc and
+// ending.cc.
 //
 // Every operation returns ENOENT for an unknown or destroyed ID. An operation returns EINVAL if the
 // connection's state does not allow it, or if private data is too long.
@@ -38,9 +39,9 @@ class Manager {
   // Handles a datagram to QP1. `mad`: from the MAD's first byte to its last. Returns whether the owner must
   // pass the datagram to on_mad() again.
   Disposal on_mad(ConstBytes mad, const Arrival& arrival, TimePoint now);
-  // Returns the time when the next timer of the account's connections expires; kNever if none runs.
-  // on_timer(account, now) handles one expired timer of the account, if there is one. For owners whose Sink
-  // has on_timer_set().
+  // deadline(account) returns the time when the next timer of the account's connections expires; kNever if
+  // none runs. on_timer(account, now) handles one expired timer of the account, if there is one. For owners
+  // whose Sink has on_timer_set().
   TimePoint deadline(uint32_t account) const { return table_.deadline(account); }
   void on_timer(uint32_t account, TimePoint now);
   // Like the two functions above, for all accounts together. This on_timer() handles all expired timers.
@@ -58,8 +59,8 @@ class Manager {
   // received data (IBV_EVENT_COMM_EST), so the RTU is late or lost. EISCONN if the connection is established
   // already. No event follows.
   Result<void> establish(LocalId id, TimePoint now);
-  // Before the connection is established: sends a REJ. No event follows, except on_time_wait_exit() if a REP
-  // was sent before.
+  // Rejects a connection that is not established yet: sends a REJ. No event follows, except
+  // on_time_wait_exit() if a REP was sent before.
   Result<void> reject(LocalId id, const RejectParameters& parameters, TimePoint now);
   // When to send an MRA: at once (kNow), or only if the peer repeats its REQ or REP (kOnDuplicate), as the
   // kernel's rdma_cm does.
@@ -75,9 +76,9 @@ class Manager {
   Result<void> confirm_disconnect(LocalId id, ConstBytes private_data, TimePoint now);
 
   // Ends the owner's use of the ID; no more events follow. The peer still gets the message that it expects,
-  // as from ib_destroy_cm_id(): a REJ, a DREQ (retransmitted until answered), a DREP or a SIDR_REP. The peer
-  // of an established XRC target gets no message; end() sends one. The connection is deleted after the last
-  // message and TIMEWAIT.
+  // as from ib_destroy_cm_id(): a REJ, a DREQ (retransmitted until answered), a DREP or a SIDR_REP. One
+  // exception: destroy() sends no message to the peer of an established XRC target, but end() does. The
+  // connection is deleted after the last message and TIMEWAIT.
   Result<void> destroy(LocalId id, TimePoint now);
   // Tells the peer by a REJ, a DREQ or a DREP that the connection's QP is gone. The owner keeps the ID. After
   // a DREQ, on_disconnected() follows. After a DREP, or after a REJ if we had sent a REP, on_time_wait_exit()
@@ -116,8 +117,8 @@ class Manager {
   size_t half_open() const { return table_.half_open(); }
   // Returns whether the account may have another half-open connection.
   bool has_room_for(uint32_t account) const { return table_.has_room_for(account); }
-  // Returns the number of connections in TIMEWAIT, and of connections refused and resolutions answered in the
-  // last 16 s.
+  // Returns the number of connections in TIMEWAIT, plus that of connections refused, and of resolutions
+  // answered, in the last 16 s.
   size_t waiting() const { return table_.waiting(); }
   // Returns the number of connections in `state` that their owner has not destroyed.
   size_t owned_in(State state) const { return table_.owned_in(state); }
@@ -134,8 +135,8 @@ class Manager {
   void expire(Connection& connection, TimePoint now);
   void give_up(Connection& connection, TimePoint now);
   void abandon(Connection& connection, TimePoint now);
-  // Ends TIMEWAIT, and calls on_time_wait_exit(). Or ends the 16 s for which a refused connection or an
-  // answered resolution is kept (ConnectionTable::linger()), without an event.
+  // Ends the wait of a connection. At the end of TIMEWAIT, calls on_time_wait_exit(). A refused connection or
+  // answered resolution, which is kept for 16 s (ConnectionTable::linger()), ends without an event.
   void end_wait(Connection& connection);
 
   void drop(DropReason reason) { ++counters_.of(reason); }
@@ -158,8 +159,8 @@ class Manager {
   // must not tell the peer that the connection is gone.
   bool may_restore(uint32_t qpn, const Incoming& incoming);
   // Passes an event of a connection to the handler. For a destroyed connection calls no handler, but deletes
-  // the connection if nothing is left to do. Since the handler may call back, this is the last action for a
-  // datagram or timer.
+  // the connection if nothing is left to do. The handler may call operations, even destroy() on this
+  // connection. So the caller of tell() does nothing more for this datagram or timer.
   template <class... Wanted, class... Given>
   void tell(Connection& connection, void (Handler::*event)(LocalId, uint64_t, Wanted...), Given&&... about) {
     if (connection.has_owner) {
@@ -174,16 +175,18 @@ class Manager {
   // the peer has answered.
   Connection* of_peer(LocalId id, uint32_t remote_id, const Incoming& incoming);
   // Called for the first answer to our request, which quotes the request's ID. If the answer came from UDP
-  // port 4791, messages from other ports of its host are dropped from now on (KnownPeers). A later message
-  // from port 4791 has this effect for its own connection only, because our client knows both IDs by then.
-  // Otherwise an accomplice of our client, on a host with an RDMA adapter, could send these IDs from port
-  // 4791. We would then drop that host's other messages.
+  // port 4791, messages from other ports of its host are dropped from now on (KnownPeers).
+  //
+  // A later message from port 4791 has this effect for its own connection only, because our client knows both
+  // IDs of the connection by then. The client could tell them to an accomplice on a host with an RDMA
+  // adapter, who can send from port 4791. Such a message must not make us drop the other messages of that
+  // host.
   void note_port_of_answer(Connection& connection, const Incoming& incoming);
-  // Returns whether the peer's QP belongs to another connection of ours (kHoldsRemoteQpn). A QP can have only
-  // one connection, so the peer has lost the old one. If the old connection is established, sends a DREQ for
-  // it (IBTA volume 1, 12.9.8.3.1). If another program of the peer's host sent the message, the old
-  // connection stays and the message counts as dropped. `is_active`: the message is a REP; otherwise it is a
-  // REQ.
+  // Returns whether the peer's QP, named in a REQ or REP, belongs to another connection of ours
+  // (kHoldsRemoteQpn). A QP can have only one connection, so the peer has lost the old one. If the old
+  // connection is established, sends a DREQ for it (IBTA volume 1, 12.9.8.3.1). But if another program of the
+  // peer's host sent the message, leaves the old connection alone and counts the message as dropped.
+  // `is_active`: the message is a REP; otherwise it is a REQ.
   bool is_stale(uint32_t remote_qpn, bool is_active, const Incoming& incoming);
 
   // active_side.cc: REQ out, REP in, RTU out.
@@ -224,8 +227,8 @@ class Manager {
   void send_drep(Connection& connection, ConstBytes private_data, TimePoint now);
   void answer_drep(const Dreq& dreq, const Incoming& incoming);
 
-  // service_resolution.cc: SIDR_REQs and SIDR_REPs, by which UD finds the QP of a service without a
-  // connection (IBTA volume 1, 12.11).
+  // service_resolution.cc: handles SIDR_REQs and SIDR_REPs, by which a UD client gets the QPN of a service
+  // without a connection (IBTA volume 1, 12.11).
   void handle(const SidrReq& req, const Incoming& incoming);
   void handle(const SidrRep& rep, const Incoming& incoming);
   // Handles destroy(): stops repeating our own request, or refuses the peer's request with a SIDR_REP.

@@ -141,8 +141,9 @@ struct Counters {
 template <size_t N>
 using PrivateData = std::array<uint8_t, N>;
 
-// The fields of enhanced connection establishment (ECE): two adapters of one vendor agree on options beyond
-// the standard. On the wire the options are in the attribute modifier, the vendor in formerly reserved bits.
+// The fields of enhanced connection establishment (ECE), by which two adapters of one vendor agree on options
+// beyond the standard. In a message, the options are in the attribute modifier, and the vendor ID is in
+// formerly reserved bits.
 struct Ece {
   uint32_t vendor = 0;  // 24 bits; 0 if there is none
   uint32_t options = 0;

@@ -11,9 +11,9 @@
 
 namespace verbena::cm {
 
-// A number that a peer chose (communication ID or QPN), with the peer's address. Over RoCE an address
-// identifies a GSI and a space of QPNs. GUIDs do not: GUIDs derived from MAC addresses repeat among
-// containers.
+// A number that a peer chose (communication ID or QPN), with the peer's address. The address makes the number
+// unique: over RoCE, each address has a GSI and QPNs of its own. A GUID would not do, because GUIDs derived
+// from MAC addresses repeat among containers.
 struct PeerNumber {
   roce::Address peer;
   uint32_t number = 0;

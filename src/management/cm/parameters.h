@@ -25,8 +25,8 @@ namespace verbena::cm {
 // protocol. kIpoib and kIb are librdmacm's.
 enum class PortSpace : uint16_t { kIpoib = 0x0002, kTcp = 0x0106, kUdp = 0x0111, kIb = 0x013f };
 
-// Returns the service ID of a port: the port space and the port. The annex's form is 0x0000000001PPpppp: PP
-// is the IP protocol, pppp the port.
+// Returns the service ID of a port: the port space in bits 16 to 31, and the port in the low 16 bits. The
+// annex's form is 0x0000000001PPpppp: PP is the IP protocol, pppp the port.
 constexpr uint64_t service_id(PortSpace space, uint16_t port) {
   return static_cast<uint64_t>(space) << 16 | port;
 }
@@ -70,9 +70,9 @@ constexpr Duration time_of(uint8_t exponent) {
   return std::max<Duration>(Duration(4096) * (int64_t{1} << (exponent & 31)), std::chrono::milliseconds(1));
 }
 
-// Returns the exponent of the local ACK timeout for a path: twice the packet life time plus the responder's
-// delay (IBTA volume 1, 12.7.34). Both arguments are exponents. Rounded as in the kernel: the larger exponent
-// of the two terms, plus one if the smaller exponent is at most one less.
+// Returns the exponent of the local ACK timeout for a path: the sum of twice the packet life time and the
+// responder's delay (IBTA volume 1, 12.7.34). Both arguments are exponents. Rounded as in the kernel: returns
+// the larger exponent of the two terms, plus one if the exponents differ by at most one; at most 31.
 constexpr uint8_t ack_timeout(uint8_t ack_delay, uint8_t packet_life_time) {
   const unsigned life = packet_life_time + 1u;
   const unsigned timeout = life >= ack_delay ? life + (ack_delay + 1u >= life ? 1 : 0)
@@ -87,14 +87,16 @@ struct ManagerConfig {
   // reserved for all other accounts, because any host can cause half-open connections at root's services.
   size_t max_half_open = 8192;
   uint32_t own_account = 0;  // the agent's own user, who may use the reserve (base/quota.h)
-  // Limits how long we wait for the RTU after our REP, roughly. If a REQ asks for a longer wait, the REP is
-  // retransmitted fewer times, but at least once. The kernel's own requests ask for 69 s.
+  // Roughly the maximum time to wait for the RTU after our REP. The REQ sets this wait by its timeout and
+  // number of retries. If a REQ asks for more, the REP is retransmitted fewer times, but at least once. The
+  // kernel's own requests ask for 69 s.
   Duration longest_confirmation = std::chrono::seconds(70);
-  // How long a peer's request waits for the owner's answer if the peer does not repeat the request. A peer
-  // that still wants an answer repeats its request, at the latest after the time of an MRA.
+  // How long the owner may leave a peer's request unanswered after the peer sent it last; then
+  // on_unreachable() follows. A peer that still wants an answer repeats its request sooner, even if an MRA
+  // has asked it to wait.
   Duration longest_silence = std::chrono::minutes(4);
-  // The maximum number of connections in TIMEWAIT or refused at most 16 s ago. Beyond this number, the oldest
-  // waits end early. REQUIRES: more than 0
+  // The maximum number of waiting connections: those in TIMEWAIT, and those refused (resolutions: answered)
+  // at most 16 s ago. Beyond this number, the oldest waits end early. REQUIRES: more than 0
   size_t max_waiting = 65536;
   // The maximum number of destroyed connections whose DREQ the peer has not answered. base/quota.h shares the
   // number among accounts. Beyond this number, a DREQ is sent once without waiting for the DREP.
@@ -254,14 +256,14 @@ struct ConnectionInfo {
 // These functions write parameters into a message. They return false if the private data is too long for the
 // message. A REQ gets only the fields that its transport uses. REQUIRES: the transport of a REQ is set
 bool say(const ConnectionParameters& parameters, Req& req);
-// `from_xrc_target`: the sender's QP is an XRC target, which sends no requests and receives by SRQs. The QPN
-// of an XRC target is in the EECN field (local_eecn) of a REP.
+// Writes parameters into a REP. `from_xrc_target`: the sender's QP is an XRC target, which sends no requests
+// and receives by SRQs. The QPN of an XRC target is in the EECN field (local_eecn) of a REP.
 bool say(const ConnectionParameters& parameters, bool from_xrc_target, Rep& rep);
 bool say(const ConnectionParameters& parameters, SidrReq& req);
 bool say(const ConnectionParameters& parameters, SidrRep& rep);
 
-// These functions return the parameters in a message, from the receiver's view. The private data has the
-// field's full length, including padding zeros. `from_xrc_target` as in say().
+// These functions return the parameters in a received message, from the receiver's view. The private data has
+// the field's full length, including padding zeros. `from_xrc_target` as in say().
 ConnectionParameters heard_in(const Req& req);
 ConnectionParameters heard_in(const Rep& rep, bool from_xrc_target);
 ConnectionParameters heard_in(const Rej& rej);

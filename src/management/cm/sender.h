@@ -22,8 +22,8 @@ struct Incoming {
   const roce::Address& peer() const { return arrival.path.source; }
 };
 
-// Returns whether the datagram came from another port although the connection's peer uses UDP port 4791. In
-// this case, another program of the peer's host sent the datagram.
+// Returns whether the connection's peer sends from UDP port 4791, but this datagram came from another port.
+// In this case, another program of the peer's host sent the datagram.
 inline bool is_from_other_port(const Connection& connection, const Incoming& incoming) {
   return connection.info.peer_has_roce_port && !incoming.arrival.from_roce_port;
 }
@@ -92,8 +92,9 @@ class Sender {
   // Sends and stores a REJ; the connection's state decides which message the REJ rejects. If we have sent
   // nothing on the connection yet (kReqReceived), the REJ does not contain our communication ID.
   void send_rej(Connection& connection, const RejectParameters& why);
-  // Sends and stores a REJ with reason "timeout". Only stores the REJ, as the answer to a late message, if
-  // the peer has never answered and the limit of datagrams to such peers is reached (known_peers.h).
+  // Sends and stores a REJ with reason "timeout". If the peer has never answered and the limit of datagrams
+  // to such peers is reached (known_peers.h), does not send the REJ, but still stores it as the answer to a
+  // late message.
   void send_timeout_rej(Connection& connection, TimePoint now);
   // Sends a DREQ and enters the state DREQ_SENT.
   void send_dreq(Connection& connection, ConstBytes private_data, TimePoint now);

@@ -31,8 +31,8 @@ struct PortCounters {
 // One object per port. Pure: no clock, no system calls.
 class Performance {
  public:
-  // Answers a request. `now`: the current counters of port number `port`. `may_set`: whether the requester
-  // may reset counters. Errors are in the status of the answer.
+  // Answers a request. `now`: the current counters of the port whose number is `port`. `may_set`: whether the
+  // requester may reset counters. Errors are in the status of the answer.
   Mad answer(const Mad& request, uint8_t port, const PortCounters& now, bool may_set);
 
  private:

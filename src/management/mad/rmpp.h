@@ -89,8 +89,9 @@ RmppKey rmpp_key(uint64_t owner, const roce::Address& other, const Mad& mad);
 // is an ACK, STOP or ABORT, or an answer to the request in the message
 RmppKey rmpp_key_answered_by(uint64_t owner, const roce::Address& other, const Mad& mad);
 
-// These functions build the answer to the datagram `about`: rmpp_ack() an ACK, rmpp_refusal() a STOP or ABORT
-// (`type`). `segment`: the last segment received in order. `window`: the last segment that may be sent.
+// These functions build the datagram that answers `about`: rmpp_ack() an ACK, rmpp_refusal() a STOP or ABORT
+// (`type`). `segment`: the number of the last segment received in order. `window`: the number of the last
+// segment that the sender may send.
 Mad rmpp_ack(const Mad& about, uint32_t segment, uint32_t window);
 Mad rmpp_refusal(const Mad& about, RmppType type, RmppStatus status);
 
@@ -102,10 +103,10 @@ class RmppSender {
   // The maximum wait for an ACK; the caller may choose less.
   static constexpr Duration kLongestWait = std::chrono::seconds(2);
 
-  // `message`: the whole message, beginning with the headers for its segments. `wait`: how long to wait for
-  // an ACK before a retransmission; 0 means kLongestWait. `retries`: the number of retransmissions without a
-  // new ACK. REQUIRES: the message's class has RMPP, its RMPP header is included, and it has at most
-  // kMaxRmppBytes
+  // `message`: the whole message. It begins with the headers, which every segment repeats. `wait`: how long
+  // to wait for an ACK before a retransmission; 0 means kLongestWait. `retries`: the number of
+  // retransmissions without a new ACK. REQUIRES: the message's class has RMPP, its RMPP header is included,
+  // and it has at most kMaxRmppBytes
   RmppSender(std::vector<std::byte> message, Duration wait, uint32_t retries, TimePoint now);
 
   // Returns the next segment to send; nullopt if no segment may be sent before another ACK.

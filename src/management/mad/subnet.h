@@ -17,8 +17,8 @@
 
 namespace verbena::mad {
 
-// The IP network of an adapter, as a number that all hosts of this IP network compute alike. The GUID of
-// their common virtual switch derives from this number (Subnet::switch_guid()).
+// The IP network of an adapter, as a number that all hosts of this network compute alike. The hosts' common
+// virtual switch gets its GUID from this number (Subnet::switch_guid()).
 struct Network {
   uint8_t rank = 0;  // lower values take precedence; 0 if there is no IP network
   uint64_t guid = 0;
@@ -47,8 +47,8 @@ struct Member {
   uint16_t lid = 0;
   uint8_t switch_port = 0;
   bool announced = false;  // the adapter has sent an announcement
-  // False if only a query has asked for the adapter's address, and nothing was received from the adapter yet.
-  // Answers to queries do not list the adapter then.
+  // Whether answers to queries list the adapter. False as long as only a query has asked for the adapter's
+  // address, and nothing was received from the adapter.
   bool shown = false;
   TimePoint heard{};  // last announcement; of an adapter without announcements, any datagram or query
   TimePoint heard_by_address{};  // last announcement from `address`
@@ -80,10 +80,12 @@ class Subnet {
   const Member& own() const { return members_.at(kOwnPort); }
   // Returns the GUID of the virtual switch. The GUID derives from a network's address and not from a host's
   // address, so that the GUID does not change as hosts come and go. Hosts may have addresses of several
-  // networks, or different prefix lengths. So each host announces one network, and all hosts use the lowest
-  // that any host announces. (If hosts announce different networks, the GUID depends on which hosts are
-  // present.) Ignores a network with the GUID of an adapter: otherwise a stranger could give the switch the
-  // GUID of an adapter. Without any network, the GUID is a constant.
+  // networks, or different prefix lengths. To agree nevertheless, each host announces one network, and all
+  // hosts use the lowest network that any host announces. (If hosts announce different networks, the GUID
+  // depends on which hosts are present.)
+  //
+  // Ignores an announced network whose GUID is that of an adapter: otherwise a stranger could give the switch
+  // the GUID of an adapter. Without any network, the GUID is a constant.
   uint64_t switch_guid() const;
   // Returns the members, including those not shown, by their port of the switch.
   const std::map<uint8_t, Member>& members() const { return members_; }

@@ -42,9 +42,9 @@ inline constexpr size_t kNodeInfoBytes = 40;
 inline constexpr size_t kSwitchInfoBytes = 20;
 inline constexpr size_t kSmInfoBytes = 24;
 
-// Encodes an attribute of a node. `modifier` (attribute modifier) selects a port or a block of a table. Fails
-// with kUnsupportedAttribute if the node has no such attribute, and with kInvalidValue if the node lacks the
-// part that the modifier selects.
+// An attribute encoded by attribute_of(), or the status of the failure. `modifier` (attribute modifier)
+// selects a port of `node` or a block of a table. attribute_of() fails with kUnsupportedAttribute if the node
+// has no such attribute, and with kInvalidValue if the node lacks the part that the modifier selects.
 using Attribute = tl::expected<AttributeData, MadStatus>;
 Attribute attribute_of(const Subnet& subnet, const Node& node, uint16_t attribute, uint32_t modifier);
 

@@ -13,8 +13,8 @@
 
 namespace verbena::capture {
 
-// Returns whether packets of this opcode can form a super-packet: SENDs, RDMA WRITEs and READ responses of
-// RC.
+// Returns whether packets of this opcode can form a super-packet (consecutive packets of one message that are
+// recorded as one): SENDs, RDMA WRITEs and READ responses of RC.
 bool can_be_joined(uint8_t opcode);
 
 // One packet as it would be on a wire.

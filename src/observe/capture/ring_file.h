@@ -41,9 +41,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && kRingBytes % kRecord
 
 enum class RecordKind : uint8_t { kPacket = 1, kSkip = 2 };
 
-// Bits of RecordHead::flags, set if no packet was sent because the initiator accessed the peer's memory
-// itself. The record is the initiator's request (kByInitiator), or the response that the peer would have sent
-// (kPeersAnswer).
+// Bits of RecordHead::flags, set if the initiator accessed the peer's memory itself, so that no packet was
+// sent. The initiator writes records of the packets that would have been sent: kByInitiator marks its own
+// request, kPeersAnswer marks the response of the peer.
 inline constexpr uint8_t kByInitiator = 1;
 inline constexpr uint8_t kPeersAnswer = 2;
 

@@ -24,16 +24,16 @@ struct SentPacket {
   uint8_t flags = 0;      // RecordHead::flags
 };
 
-// The writing end of a ring, in the sending process. Never waits: if the ring is full, only counts the
-// packets. One thread at a time.
+// The writing end of a ring, in the process that sends the packets. Never waits: if the ring is full, does
+// not record the packets but counts them (RingMemory::left_out). One thread at a time.
 class RingWriter {
  public:
   // REQUIRES: nothing has been written to the ring before
   explicit RingWriter(RingMemory& ring);
 
-  // Writes a record. If the ring is full, or no path MTU fits (path_mtu_of()), only counts the packets
-  // (RingMemory::left_out). REQUIRES: memory::install_fault_guard() was called. REQUIRES: payload_bytes <=
-  // kMaxRecordPayload
+  // Records the packets of `packet`. If the ring is full, or no path MTU fits (path_mtu_of()), does not
+  // record them but counts them (RingMemory::left_out). REQUIRES: memory::install_fault_guard() was called.
+  // REQUIRES: payload_bytes <= kMaxRecordPayload
   void put(const SentPacket& packet);
 
  private:

@@ -11,7 +11,7 @@
 namespace verbena::trace {
 
 // The content of a trace event of connection management (kCmCall, kCmSent, kCmReceived, kCmEvent), except the
-// queue pair.
+// queue pair's number, which every trace event has.
 struct ConnectionNote {
   roce::Address peer{};  // zero if unknown
   uint16_t port = 0;     // peer's port in host order; 0 if unknown
@@ -27,8 +27,8 @@ struct ConnectionNote {
   friend bool operator==(const ConnectionNote&, const ConnectionNote&) = default;
 };
 
-// Encodes a note in an event's four numbers. Numbers 0 and 1 are the peer's address, number 2 is id | port <<
-// 32 | repetitions << 48. Number 3 is what | remote_qpn << 8 | status << 32.
+// Encodes a note in an event's four numbers. Numbers 0 and 1 are the peer's address. Number 2 is `id | port
+// << 32 | repetitions << 48`. Number 3 is `what | remote_qpn << 8 | status << 32`.
 Recorder::Numbers packed(const ConnectionNote& note);
 ConnectionNote unpacked(const Recorder::Numbers& numbers);
 

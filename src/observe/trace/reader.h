@@ -42,8 +42,8 @@ class Reader {
   std::vector<Event> read();
   // Like read(), but returns only rare events: no requests and packets.
   std::vector<Event> read_rare();
-  // Returns the number of events that no read returned, although they came after the first read. They were
-  // overwritten before they could be read, or were invalid.
+  // Returns the number of events that the process recorded after the first read, but that no read returned:
+  // they were overwritten before they could be read, or were invalid.
   uint64_t missed() const { return missed_; }
 
  private:

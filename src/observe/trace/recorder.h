@@ -29,8 +29,8 @@ class Recorder {
     put(rings_.events, written_, qpn, kind, numbers);
   }
   // Records an event that a bad network or peer can make frequent. Records at most kMaxInSecond events per
-  // kind and second, so that they do not overwrite all other events. The next event of this kind after that
-  // second follows a kLeftOut event, which has the number of events left out.
+  // kind and second, so that they do not overwrite all other events. If events were left out, a kLeftOut
+  // event with their number is recorded later, before the first event of this kind after that second.
   void note_frequent(roce::Qpn qpn, Kind kind, const Numbers& numbers = {});
   // Records a request or packet in the ring of details. REQUIRES: a reader has requested details
   void detail(roce::Qpn qpn, Kind kind, const Numbers& numbers = {}) {

@@ -45,10 +45,10 @@ class Extents {
   // Sets the window's size in pages. REQUIRES: nothing was taken yet
   void set_window(uint32_t pages) { window_ = pages; }
 
-  // Allocates a block of at least `pages` pages at a multiple of `alignment` pages. Reuses the smallest kept
-  // extent that fits, if at most 1/kMaxIdle of its pages stay unused. Otherwise takes the first free range of
-  // `room` pages. Returns nullopt if there is none or the table is full. REQUIRES: 0 < pages <= room,
-  // alignment > 0
+  // Allocates a block of at least `pages` pages at a multiple of `alignment` pages. First looks for a freed
+  // extent that was kept (keep()): reuses the smallest that fits, if at most 1/kMaxIdle of its pages stay
+  // unused. Otherwise takes the first free range of `room` pages, in which the block can grow later. Returns
+  // nullopt if there is no such range or the table is full. REQUIRES: 0 < pages <= room, alignment > 0
   std::optional<Taken> take(uint32_t pages, uint32_t room, uint32_t alignment);
   // Returns the extent that begins at the page, or nullptr.
   Extent* at(uint32_t page);

@@ -40,8 +40,8 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // Starts allocation. Earlier calls allocate nothing, because the fork() handlers are not registered yet.
-  // REQUIRES: there is only one thread
+  // Starts allocation. Before this call the heap allocates nothing, because the program's fork() would not
+  // call before_fork() yet. REQUIRES: there is only one thread
   void enable() { process_ = ::getpid(); }
 
   // Whether `at` lies in the window, outside which there are no blocks. Costs one comparison.
@@ -75,8 +75,8 @@ class Heap {
   class Unnoticed;
   class Locked;
 
-  // Returns false in a child that was created without the handlers of fork(3): the blocks also belong to the
-  // child's parent.
+  // Whether the blocks belong to this process. False in a child that was created without the handlers of
+  // fork(3), as by vfork(2) or clone(2): the blocks are still those of the parent.
   bool are_ours() const { return process_ == ::getpid(); }
   bool is_ready();
   bool choose();

@@ -27,8 +27,8 @@ class SharedFile {
   // Maps a part of the file at `at`, readable and writable. On failure returns false with errno set, and
   // changes nothing. EEXIST means that other memory lies at `at`.
   bool map(void* at, uint64_t offset, uint64_t bytes) const;
-  // Frees the memory of a part of the file; all mappings of the part then read zeros. `at` is this process's
-  // mapping of the part, used if the descriptor is gone or fallocate(2) is forbidden.
+  // Frees the memory of a part of the file; all mappings of the part then read zeros. `at` is where the part
+  // is mapped in this process. It is needed if the descriptor is gone or fallocate(2) is forbidden.
   void discard(void* at, uint64_t offset, uint64_t bytes) const;
   // Copies a part of the file, except its holes, to `to`. Returns false if the file cannot be read. REQUIRES:
   // is_there(); the memory at `to` is zeroed
@@ -44,9 +44,9 @@ class SharedFile {
 };
 
 // Calls function(argument) on a separate stack, while the caller's stack does not change at all, not even its
-// return addresses. Runs in a child process that shares our memory, as after vfork(2). So the function must
-// not allocate or take locks. Returns false if the call is impossible or the function returned false.
-// Clobbers errno. REQUIRES: cancellation is off (CancellationOff)
+// return addresses. The function runs in a child process that shares our memory, while this thread waits, as
+// after vfork(2). So the function must not allocate or take locks. Returns false if the call is impossible or
+// the function returned false. Clobbers errno. REQUIRES: cancellation is off (CancellationOff)
 bool run_on_other_stack(bool (*function)(void*), void* argument);
 
 // Copies of the parent's blocks for a child of fork(): private memory with the same contents at the same
@@ -61,8 +61,8 @@ class PrivateCopies {
   // failure.
   bool make(const SharedFile& file, std::byte* window);
 
-  // Moves the copies to the addresses of the originals. Called in the child, and before the fork for the
-  // block that holds the current stack. Returns false on failure.
+  // Moves the copies to the addresses of the originals. Called in the child. For the block that holds the
+  // current stack, called before the fork instead, by run_on_other_stack(). Returns false on failure.
   bool move_in();
   // Clears the list, and unmaps copies that have not been moved.
   void drop();

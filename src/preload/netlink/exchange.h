@@ -27,8 +27,8 @@ struct Exchange {
 // Returns the device's index and name, the attributes with which every message about a device begins.
 Attributes handle_of(const control::Link& link);
 
-// Adds a message about the request's device or, for a dump, about each device. `describe` returns the
-// attributes of the message.
+// Adds messages to the answer: one about the request's device or, for a dump, one about each device.
+// `describe` returns the attributes of a message.
 Outcome tell_devices(Exchange& exchange, Attributes (*describe)(const Exchange&, const control::Link&));
 
 // Carries out a request: gets or changes one object, or lists several (dump). If the operation refuses the

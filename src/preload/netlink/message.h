@@ -105,8 +105,9 @@ class Answer {
   void message(const Attributes& attributes, bool is_part) {
     add(request_.type, is_part ? NLM_F_MULTI : 0, attributes.bytes());
   }
-  // Adds messages that consist of `owner` and an attribute `type` with as many of the entries as fit. Adds no
-  // message if there are no entries.
+  // Adds messages that together list all `entries`. Each message has the attributes `owner` and one nested
+  // attribute of type `type`, with as many entries as fit in kDatagramBytes. Adds no message if there are no
+  // entries.
   void table(const Attributes& owner, uint16_t type, const std::vector<Attributes>& entries);
   // Adds the end of a dump.
   void done();

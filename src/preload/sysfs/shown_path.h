@@ -96,16 +96,17 @@ void note_working_directory(const char* path);
 // of an agent is found.
 paths::PathText shown_beside(const char* parent);
 
-// If the directory `fd` is a root that the machine also has, whose listing must be merged, returns the root;
-// otherwise nullptr. Costs one load while relative_paths_matter is false.
+// If the directory `fd` is a root that exists both in the agent's directory and on the machine, returns the
+// root: a listing must show the entries of both. Otherwise returns nullptr. Costs one load while
+// relative_paths_matter is false.
 const char* merged_root_open_as(int fd);
 
 // Returns the value that VERBENA_SYS_DIR had at the first call, with symbolic links resolved. Returns nullptr
 // if the variable was not set, or in a set-user-ID program.
 const char* chosen_directory();
 
-// Calls function(directory, path) with the translated path (ShownPath), and returns its result.
-// with_path_at() first makes the cheap check.
+// Call function(directory, path) with the translated path (ShownPath), and return its result. with_path_at()
+// first checks may_be_shown(), and translates the path only if the check succeeds.
 template <class Function>
 [[gnu::noinline]] auto call_with_shown(int directory, const char* path, Function function) {
   const ShownPath where(chosen_directory(), directory, path);

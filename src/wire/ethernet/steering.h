@@ -83,7 +83,8 @@ struct FrameHeaders {
 std::optional<FrameHeaders> parse_headers(ConstBytes frame);
 
 // The frames that a rule is for (enum ibv_flow_attr_type). kMatch: frames that match value and mask.
-// kAllDefault and kMulticastDefault: all frames, or all multicast frames, that no kMatch rule has taken.
+// kAllDefault and kMulticastDefault: all frames, or all multicast frames, that no kMatch rule with `traps`
+// has matched.
 enum class RuleKind : uint8_t { kMatch, kAllDefault, kMulticastDefault };
 
 // A rule of a steering table; callers derive their rule objects from it. REQUIRES: the rule does not change
@@ -97,10 +98,10 @@ struct SteeringRule {
 };
 
 // Finds the flow steering rules that get a frame, among the rules of one device. kMatch rules are tried in
-// order of priority. Within one priority, rules whose mask has more bits come first. The first match takes
-// the frame, unless its `traps` is false. Rules of equal priority, mask and value all get the frame. A frame
-// that no kMatch rule takes goes to all kAllDefault rules, and a multicast frame also to all
-// kMulticastDefault rules.
+// order of priority. Within one priority, rules whose mask has more bits come first. Every rule that matches
+// gets the frame, until one with `traps` matches. That rule and the rules of equal priority, mask and value
+// are the last to get the frame. A frame that matched no rule with `traps` also goes to all kAllDefault rules
+// and, if it is a multicast frame, to all kMulticastDefault rules.
 //
 // Rules with the same mask share a hash table: a frame costs one look-up per mask, not one per rule. Not
 // thread-safe.

@@ -45,8 +45,9 @@ constexpr uint8_t aeth_value(uint8_t syndrome) {
   return syndrome & 0x1f;
 }
 
-// The delays of the RNR timer codes in microseconds (IBTA volume 1, table 46): from 0.01 ms in steps of half
-// a power of two. Code 0 is the value that would follow code 31.
+// The delays of the RNR timer codes in microseconds (IBTA volume 1, table 46). Code 1 is 0.01 ms, code 2 is
+// 0.02 ms, and the delay doubles with every two further codes. Code 0 is the longest delay, the value that
+// would follow code 31.
 inline constexpr std::array<uint32_t, 32> kRnrDelays{
     655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
     480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,

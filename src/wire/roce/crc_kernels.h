@@ -74,8 +74,8 @@ struct Kernel {
   uint32_t (*update)(uint32_t state, const std::byte* from, size_t size);
 
   // Copies `size` bytes, and returns the CRC state after them, in one pass. Reads each source byte once, so
-  // the CRC matches the copied bytes even if another thread changes the source meanwhile. With two reads, the
-  // response to an RDMA READ of memory in use could have a bad ICRC.
+  // the CRC matches the copied bytes even if another thread changes the source meanwhile. If the CRC and the
+  // copy read the source separately, a response to an RDMA READ could have a bad ICRC.
   uint32_t (*copy)(uint32_t state, std::byte* to, const std::byte* from, size_t size);
 
   // Returns the product of two residues modulo the CRC's polynomial.

@@ -12,13 +12,14 @@
 // Common parts of the 128-, 256- and 512-bit CRC kernels for x86, which use carry-less multiplication.
 //
 // A block of the message, as loaded from memory, is a reflected polynomial: its first bit is the highest
-// power. Carry-less multiplication of two reflected 64-bit values gives their product times x, reflected in
-// 128 bits: a product has 127 bits, at the low end. So every constant below has a power one lower than the
-// textbook's.
+// power. The product of two reflected 64-bit values has 127 bits, which lie at the low end of a 128-bit
+// register. Read as a reflected 128-bit value, the register contains the product times x. To make up for this
+// factor, every constant below has a power one lower than the textbook's.
 //
-// Folding moves a block D bits down the message. Folding multiplies both 64-bit halves of the block by the
-// residues of their distances, which leaves products of at most 96 bits. Both products are added to the block
-// that is D bits further on.
+// Folding moves a block D bits down the message, without changing the message modulo P. It multiplies each
+// 64-bit half of the block by x^n modulo P. n is the distance in bits from the end of the half to the end of
+// the block D bits further on. Each product has at most 96 bits. Both products are added (XOR) to that later
+// block.
 #define VERBENA_PCLMUL __attribute__((target("sse4.1,pclmul"), always_inline)) inline
 
 namespace verbena::roce::crc {
@@ -26,8 +27,8 @@ namespace verbena::roce::crc {
 // x^kPower modulo P as the high half of a 64-bit factor, for folding: the product keeps its position.
 template <int64_t kPower>
 inline constexpr uint64_t kFoldFactor = static_cast<uint64_t>(x_to(kPower)) << 32;
-// x^kPower modulo P as the low half of a 64-bit factor: the product is 32 bits lower than with kFoldFactor,
-// as the final reduction needs it.
+// x^kPower modulo P as the low half of a 64-bit factor. The product lies 32 bits lower in the register than
+// with kFoldFactor, as reduce96() needs it.
 template <int64_t kPower>
 inline constexpr uint64_t kFinalFactor = x_to(kPower);
 
@@ -63,8 +64,8 @@ VERBENA_PCLMUL __m128i move_down(__m128i a, size_t places) {
   return _mm_shuffle_epi8(a, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 + places)));
 }
 
-// Loads sixteen bytes once: the compiler may not repeat the load. The bytes stored and the bytes fed to the
-// CRC must be the same.
+// Loads sixteen bytes once: the asm statement keeps the compiler from loading them again. The bytes stored
+// and the bytes fed to the CRC must be the same, even if another thread changes the source.
 VERBENA_PCLMUL __m128i load16(const std::byte* from) {
   __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   asm("" : "+x"(value));
@@ -93,9 +94,9 @@ VERBENA_PCLMUL __m128i fold_factors() {
                         static_cast<int64_t>(kFoldFactor<kDistance + 63>));
 }
 
-// Reduces a polynomial of 96 bits (its highest power in bit 0) modulo P, by Barrett's method. The quotient is
-// exact, because polynomials have no carries: for T = high * x^32 + low, all digits that high *
-// quotient_of_x96 keeps are right.
+// Reduces a polynomial of 96 bits (its highest power in bit 0) modulo P, by Barrett's method: computes the
+// quotient by P, multiplies it by P and subtracts the product. The quotient is exact. Polynomials have no
+// carries, so the digits of x^96 / P that quotient_of_x96() leaves out only affect digits that are discarded.
 VERBENA_PCLMUL uint32_t reduce96(__m128i a) {
   const __m128i constants =
       _mm_set_epi64x(static_cast<int64_t>(kShiftedPolynomial), static_cast<int64_t>(kQuotient));
@@ -111,8 +112,9 @@ VERBENA_PCLMUL uint32_t reduce128(__m128i a) {
   return reduce96(_mm_xor_si128(_mm_clmulepi64_si128(a, factor, 0x00), _mm_srli_si128(a, 8)));
 }
 
-// Processes fewer than sixteen bytes. The CRC state is added to the first four bytes of the message. After
-// that, zeros in front of the message change nothing, so the bytes are moved to the end of a register.
+// Processes fewer than sixteen bytes; fewer than four by a table. Otherwise adds the CRC state to the first
+// four bytes of the message. Zeros in front of the result do not change its CRC, so the bytes are moved to
+// the end of a register that is zero elsewhere.
 template <bool kCopy>
 VERBENA_PCLMUL uint32_t run_short(uint32_t state, std::byte* to, const std::byte* from, size_t size) {
   if (size >= 8) {
@@ -150,8 +152,8 @@ VERBENA_PCLMUL uint32_t run_short(uint32_t state, std::byte* to, const std::byte
   return state;
 }
 
-// Processes the rest of a message after the folded block `a`; `previous` is the block before `from` as
-// loaded.
+// Processes the last `size` bytes of a message, which begin at `from`. `a`: the block into which all earlier
+// bytes are folded. `previous`: the sixteen bytes before `from`, as loaded.
 template <bool kCopy>
 VERBENA_PCLMUL uint32_t run_rest(__m128i a, __m128i previous, std::byte* to, const std::byte* from,
                                  size_t size) {
@@ -164,8 +166,8 @@ VERBENA_PCLMUL uint32_t run_rest(__m128i a, __m128i previous, std::byte* to, con
     a = fold(a, fold_factors<128>(), previous);
   }
   if (size == 0) return reduce128(a);
-  // Loads the sixteen bytes that end with the message and uses only the new ones. The bytes before them come
-  // from the previous block: folded for the CRC, as loaded for the store.
+  // Loads the last sixteen bytes of the message, of which only `size` are new. The other bytes of this block
+  // are replaced: for the CRC by bytes of `a`, for the copy by bytes of `previous`.
   const __m128i last = load16(from + size - 16);
   const __m128i is_new = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kShuffle + 16 + size));
   if constexpr (kCopy) {

@@ -23,8 +23,8 @@ struct IcrcFlow {
 };
 
 // These functions compute the CRC-32 with the Ethernet polynomial, reflected, step by step. Start with the
-// state crc_init(), feed bytes by crc_update(), finish with crc_final(). Uses carry-less multiplication if
-// the processor has it (chosen at the first call), else tables.
+// state crc_init(), feed bytes by crc_update(), finish with crc_final(). crc_update() uses carry-less
+// multiplication if the processor has it (chosen at the first call), else tables.
 constexpr uint32_t crc_init() {
   return 0xffffffffu;
 }
@@ -33,8 +33,8 @@ constexpr uint32_t crc_final(uint32_t state) {
   return ~state;
 }
 
-// Like crc_update(): crc_update_word() for the four bytes of `word` as they lie in memory, crc_of_zeros() for
-// `bytes` zero bytes.
+// Advance a CRC state like crc_update(): crc_update_word() over the four bytes of `word` as they lie in
+// memory, crc_of_zeros() over `bytes` zero bytes.
 uint32_t crc_update_word(uint32_t state, uint32_t word);
 uint32_t crc_of_zeros(uint32_t state, uint32_t bytes);
 
@@ -62,14 +62,15 @@ void icrc_store(uint32_t state, std::byte* to);
 // Returns the ICRC of a whole packet, given from the BTH to the last byte before the ICRC.
 uint32_t icrc_of(const IcrcFlow& flow, uint16_t identification, ConstBytes udp_payload_without_icrc);
 
-// The result of icrc_check(): the ICRC is right for the likely identification, for some other IPv4
-// identification, or for none.
+// The result of icrc_check(). kExact: the ICRC is right for the likely IPv4 identification.
+// kAcceptedForSomeIdentification: it is right for another identification. kBad: it is right for none.
 enum class IcrcCheck : uint8_t { kExact, kAcceptedForSomeIdentification, kBad };
 
-// Checks a received packet whose IPv4 identification is unknown, since a UDP socket does not report it. The
-// CRC is linear, so the difference to the ICRC for `likely_identification` must be the image of a 16-bit
-// value. One multiplication by the inverse of a power of x finds that value or shows that there is none. The
-// packet's bytes are read only once in all cases. IPv6 has no identification: only the exact ICRC passes.
+// Checks a received packet whose IPv4 identification is unknown, since a UDP socket does not report it. If
+// the ICRC is not that for `likely_identification`, checks whether another identification explains the
+// difference. The CRC is linear, so the difference depends only on the 16 bits that differ. One
+// multiplication by the inverse of a power of x finds these bits or shows that there are none. The packet's
+// bytes are read only once in all cases. IPv6 has no identification: only the exact ICRC passes.
 //
 // Error detection with an unknown identification, from the BTH to the ICRC's last byte (verified by
 // tests/wire/roce/icrc_bounds_test.cc):

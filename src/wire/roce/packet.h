@@ -93,9 +93,9 @@ struct Packet {
 // ICRC's last byte. Does not check the ICRC.
 tl::expected<Packet, ParseError> parse(ConstBytes udp_payload);
 
-// parse() parses one packet into `packet`. It is faster than the function above, which copies the result.
-// parse_headers() parses only headers, as encode() wrote them. Both return nullopt on success; else the
-// output is invalid. REQUIRES: `packet` is newly constructed
+// parse() parses one packet into `packet`. It is faster than parse(udp_payload), which returns a Packet by
+// value. parse_headers() parses only headers, as encode() wrote them. Both return nullopt on success; else
+// the output is invalid. REQUIRES: `packet` is newly constructed
 std::optional<ParseError> parse(ConstBytes udp_payload, Packet& packet);
 std::optional<ParseError> parse_headers(ConstBytes encoded, Headers& headers);
 

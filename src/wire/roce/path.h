@@ -28,8 +28,8 @@ struct Address {
   bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
   const uint8_t* ipv4() const { return &bytes[12]; }
 
-  // Compares two words. This function runs for every packet, and compilers turn a comparison of the arrays
-  // into a function call.
+  // Compares the addresses as two 64-bit words each. This function runs for every packet, and compilers turn
+  // a comparison of the `bytes` arrays into a function call.
   friend bool operator==(const Address& a, const Address& b) {
     using Words = std::array<uint64_t, 2>;
     const auto x = std::bit_cast<Words>(a);

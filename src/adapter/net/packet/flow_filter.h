@@ -12,13 +12,13 @@ namespace verbena::net {
 
 using FilterProgram = std::vector<sock_filter>;
 
-// SO_MARK of the frames that raw QPs send. By this mark, packet sockets of other processes on the same device
-// accept these outgoing frames. So local QPs with a matching rule get sent frames, as they do with a hardware
-// adapter.
+// SO_MARK of the frames that raw QPs send. The packet sockets of a device also see the frames that this host
+// sends, and a FlowFilter passes only those with this mark. So raw QPs of other processes on the same device
+// receive these frames if a flow rule matches, as they do with a hardware adapter.
 inline constexpr uint32_t kRawFrameMark = 0x5eba0e7a;
 
-// A classic BPF program for a packet socket. The program drops frames in the kernel that no flow rule of a
-// table matches. The program may pass too many frames (VLAN tags of unknown type, more rules than fit a
+// A classic BPF program for a packet socket. In the kernel, the program drops frames that match no flow rule
+// of a steering table. The program may pass too many frames (VLAN tags of unknown type, more rules than fit a
 // program), never too few. Outgoing frames pass only if they have kRawFrameMark.
 struct FlowFilter {
   FilterProgram program;

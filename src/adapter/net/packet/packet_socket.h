@@ -82,16 +82,16 @@ class PacketSocket {
   // full; an empty batch is never full.
   bool add(std::span<const ConstBytes> pieces, uint32_t bytes);
 
-  // Sends the batch in order and begins another. Sent::frames is the number of frames sent. Sent::error is
-  // the errno value for the first frame that was not sent, or 0 if all were sent. If the device is down or
-  // deleted, all frames count as sent and are lost.
+  // The result of send(), which sends the batch in order and begins another. `frames` is the number of frames
+  // sent. `error` is the errno value for the first frame that was not sent, or 0 if all were sent. If the
+  // device is down or deleted, all frames count as sent and are lost.
   struct Sent {
     uint32_t frames;
     int error;
   };
   Sent send();
-  // Returns the pieces of a frame of the batch that was sent last, including its padding. REQUIRES: no frame
-  // was added since
+  // Returns the pieces of a frame of the batch that the latest send() sent, including the frame's padding.
+  // REQUIRES: no frame was added since
   std::span<const iovec> sent_frame(uint32_t index) const;
 
  private:

@@ -17,8 +17,8 @@ UniqueFd open_neighbour_search(bool ipv4);
 
 // Sends an empty datagram to the neighbour's discard port (RFC 863), so that the kernel looks for the
 // neighbour's hardware address. The datagram leaves by the network device `interface_index`, whatever the
-// routes say. Needs no privilege. Returns 0, or an errno value if the kernel does not look. REQUIRES: the
-// socket and the neighbour are of the same address family
+// routes say. Needs no privilege. Returns 0, or the errno value of sendmsg(2) if the datagram cannot be sent.
+// REQUIRES: the socket and the neighbour are of the same address family
 int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour);
 
 // The next hop of a path: the router or the destination itself, and the network device that leads there.
@@ -31,7 +31,7 @@ struct NextHop {
 // answers during the system call that sends the query, so no function here waits. Needs no privilege. One
 // thread at a time.
 //
-// Errors: EAGAIN if the kernel cannot be asked; other errors are the kernel's answers.
+// Errors: EAGAIN if a query cannot be sent or gets no usable answer; other errors are the kernel's answers.
 class RouteSocket {
  public:
   RouteSocket();
@@ -75,9 +75,10 @@ Result<void> check_route(const roce::Path& path, Duration patience);
 // kernel keeps them for some seconds, and they count in the buffers of the sockets that sent them. Returns
 // false if the kernel cannot tell.
 //
-// Sends an empty datagram to the destination's discard port and asks the kernel for the time at which the
-// datagram reaches the network device. Netlink could tell, too, but waits for a lock (RTNL) that other users
-// can hold for seconds. Takes about 20 us. Any thread, also with a shard's lock held.
+// Sends an empty datagram to the destination's discard port, with a request for a timestamp when the datagram
+// reaches the network device. A datagram that is still queued and has no timestamp waits for the next hop.
+// Netlink could tell, too, but waits for a lock (RTNL) that other users can hold for seconds. Takes about 20
+// us. Any thread, also with a shard's lock held.
 bool waits_for_neighbour(const roce::Path& path);
 
 }  // namespace verbena::net

@@ -33,8 +33,8 @@ inline constexpr transport::Traits kUdpTraits{
     .charge_per_packet = 64,
     .lossless = false,
     .progress = transport::Traits::Progress::kDescriptor,
-    // For UC and UD, which get no acknowledgements: the capacity of a default socket buffer
-    // (net.core.rmem_default), and the 10 Gb/s that one CPU can receive.
+    // For UC and UD, which get no acknowledgements. The burst is the capacity of a default socket buffer
+    // (net.core.rmem_default). The rate is the 10 Gb/s that one CPU can receive.
     .blind_burst_bytes = 160 * 1024,
     .blind_bytes_per_microsecond = 1250,
 };
@@ -47,8 +47,8 @@ class SendRun {
  public:
   static constexpr uint32_t kMaxSegments = kUdpMaxSegments;
   static constexpr uint32_t kMaxBytes = kMaxSuperPacketBytes;
-  // Size of a run's memory block in bytes. The 64 bytes beyond 65536 are room for encode(), which may ask for
-  // the longest headers.
+  // Size of a run's memory block, in bytes. The 64 bytes beyond 65536 are needed because append() reserves
+  // room for the longest headers when it encodes a packet's headers, even if these are shorter.
   static constexpr size_t kBlockBytes = 65536 + 64;
 
   // Begins an empty run in `block`, for at most `max_segments` packets of `packet_bytes` each. REQUIRES:
@@ -58,9 +58,9 @@ class SendRun {
 
   bool is_for(const roce::Path& path, uint32_t slot) const { return slot_ == slot && path_ == path; }
   // Returns whether the run can take a packet of this size. A packet that is shorter than the others ends the
-  // run. If `more`, further packets of the same size are certain to follow. Then a shorter packet does not
-  // join a run of one packet, but begins a new run that takes the following packets, too. For example, the
-  // First packet of an RDMA WRITE is longer than the Middle packets.
+  // run. `more` says that further packets of this size are certain to follow. In that case, a shorter packet
+  // does not join a run of one packet, but begins a new run, which the following packets can join. For
+  // example, the First packet of an RDMA WRITE is longer than the Middle packets.
   bool accepts(uint32_t packet_bytes, bool more) const {
     return open_ && (packet_bytes == segment_bytes_ ||
                      (packet_bytes < segment_bytes_ && !(more && segments_ == 1) && fragments_ == nullptr));
@@ -85,8 +85,8 @@ class SendRun {
 
   // Notes that a train was appended. If `keeps_block`, the train's sender has promised to keep the block
   // unchanged until the train has arrived. The run may be sent without a copy if the senders of all its
-  // trains have promised this. The run's other packets need no promise: they lie in the same block, and are
-  // sent together with the trains.
+  // trains have promised this. The run's other packets need no promise: they lie in the same block, and
+  // arrive in the same super-packet as the trains.
   void note_train(bool keeps_block) {
     keeps_block_ = keeps_block && (keeps_block_ || !has_train_);
     has_train_ = true;

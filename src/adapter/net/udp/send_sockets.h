@@ -64,9 +64,9 @@ class SendSockets {
     return make(path, slot);
   }
 
-  // Replaces the kernel's socket in `socket` by a new one, whose buffer is empty and whose source port is
-  // another. The kernel still sends what it has accepted. Returns false, without an effect, if no socket can
-  // be opened.
+  // Replaces the kernel's socket in `socket` by a new one, which has an empty buffer and a different source
+  // port. The kernel still sends the packets that the former socket has accepted. Returns false, without an
+  // effect, if no socket can be opened.
   bool renew(SendSocket& socket) const;
 
  private:
@@ -94,9 +94,10 @@ class IdentificationProbe {
   // identification. Waits at most 20 ms. Returns nullopt if the datagram cannot be sent or does not arrive.
   // REQUIRES: is_open()
   std::optional<uint8_t> byte_of_next(uint32_t shift);
-  // Sends a datagram by an unconnected socket, which uses up an identification of the count that all
-  // unconnected sockets share. If the measured socket's next identification skips a number, the socket does
-  // not count on its own. Returns false if the datagram cannot be sent.
+  // Sends a datagram by an unconnected socket of the probe. The datagram uses up an identification of the
+  // counter that all unconnected sockets share. If the measured socket's next identification skips a number,
+  // the measured socket uses this counter, too, and has none of its own. Returns false if the datagram cannot
+  // be sent.
   bool take_shared();
 
  private:

@@ -56,8 +56,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   // Records that the block at `begin` was spliced for the receiver. Does nothing if the block is not of this
   // pool.
   void mark(const std::byte* begin, const Receiver& receiver);
-  // Returns whether a free block was spliced for a receiver, so that take() does not give it to other
-  // receivers.
+  // Returns whether there is a free block that was spliced for a receiver. take() gives such a block only to
+  // this receiver.
   bool has_foreign() const;
 
  private:

@@ -31,9 +31,9 @@ struct UdpPortOptions {
   // Requested size. Without CAP_NET_ADMIN, the kernel grants at most net.core.rmem_max.
   uint32_t receive_buffer_bytes = 4u << 20;
   uint32_t send_buffer_bytes = 4u << 20;
-  // Sends packets to slot 0 and to multicast groups by the receive socket, and so from the receive socket's
-  // port. Only the user whose socket is bound to this port can send from it, so receivers know that this user
-  // sent the packet. Packets to other slots need source ports of their own (send_sockets.h).
+  // Whether packets to slot 0 and to multicast groups are sent by the receive socket, and so from the receive
+  // socket's port. Only the user whose socket is bound to this port can send from it, so receivers know that
+  // this user sent the packet. Packets to other slots need source ports of their own (send_sockets.h).
   bool sends_from_port = false;
   // The counters to which the port adds; they must outlive the port. If null, the port has its own counters.
   PortCounters* counters = nullptr;
@@ -63,8 +63,8 @@ Result<void> attach_slot_steering(int any_socket_of_the_group, uint32_t sockets)
 // forwards (control/protocol/messages.h), and passes on valid RoCEv2 packets as class Receiver does
 // (receiver.h). The content of forwarded datagrams is checked like that of datagrams from the network. If the
 // other end of `socket` is closed, or a message is malformed, the receiver logs a warning and receives
-// nothing more. If the agent ends, the next agent goes on with the other end, if it has the takeover state.
-// One thread at a time.
+// nothing more. If the agent ends, the next agent continues at the other end, provided that it gets the
+// takeover state, which keeps that end open. One thread at a time.
 class ForwardedReceiver {
  public:
   // `port` is the UDP port at which the agent received the datagrams.

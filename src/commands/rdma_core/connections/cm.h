@@ -54,8 +54,8 @@ class Patience {
   bool said_ = false;
 };
 
-// Return the next event of a channel, or null, with errno set, after an error. With `patience`, prints its
-// message if the wait exceeds 10 seconds.
+// Wait for the next event of a channel and return it. Return null, with errno set, after an error. If the
+// wait exceeds 10 seconds, the function with `patience` prints the message of `patience`.
 Event next_event(rdma_event_channel* channel);
 Event next_event(rdma_event_channel* channel, Patience& patience);
 
@@ -93,8 +93,8 @@ struct Ends {
 
 // Calls rdma_getaddrinfo() for the ends of a connection. With RAI_PASSIVE in `hints`, returns the address to
 // listen on, `source`. Without RAI_PASSIVE, returns the addresses of a connection from `source` to
-// `destination`. Fails with "WHAT: REASON" and a remedy; the exit status is then an error for
-// gai_strerror(3).
+// `destination`. On failure reports "WHAT: REASON" and a remedy, and throws a Failure whose status is the
+// error of rdma_getaddrinfo().
 AddressInfo find_addresses(const Ends& ends, const rdma_addrinfo& hints, const std::string& what,
                            const Output& output);
 
@@ -107,8 +107,9 @@ std::string shown(const sockaddr* address);
 // Returns the device and the addresses of an id, and the number of its queue pair, for the JSON object.
 nlohmann::ordered_json described(rdma_cm_id* id, const ibv_qp* queue_pair);
 
-// Handles the value of option -f, by its beginning and ignoring case. "ip" makes hosts numeric addresses,
-// "gid" makes them GIDs (AF_IB), and "name" changes nothing. Warns of other words.
+// Sets `hints` by the value `word` of option -f. The beginning of the word counts, in upper or lower case.
+// With "ip", hosts must be numeric addresses. With "gid", they must be GIDs (AF_IB). "name" changes nothing.
+// Warns of other words.
 void take_format(const char* word, rdma_addrinfo& hints);
 
 }  // namespace verbena::rdma_core

@@ -27,8 +27,8 @@ struct Letters {
 // Parses a command line. `quiet` suppresses getopt(3)'s own messages about unknown options.
 Letters parse_letters(int argc, char** argv, const std::vector<Option>& options, bool quiet = false);
 
-// Prints the usage text of `program`, which was called as `argv0`. With kStop (--help) the options with their
-// units, and examples, follow. Returns the exit status.
+// Prints the usage text of `program`, which was called as `argv0`. If `next` is kStop (--help), also prints
+// the options with their units, and examples. Returns the exit status.
 int print_usage(const char* program, const char* argv0, Next next);
 
 }  // namespace verbena::rdma_core

@@ -166,8 +166,8 @@ class Context {
   // Fills the values that comp_mask requests. On return, comp_mask names the filled values.
   virtual int query_rt_values(ibv_values_ex*) { return EOPNOTSUPP; }
 
-  // Processes all packets that have already arrived for the context's queue pairs. A hardware adapter does so
-  // without this call. For example, librdmacm calls settle() before it reports a disconnect.
+  // Processes all packets that have already arrived for the context's queue pairs. librdmacm, for example,
+  // calls settle() before it reports a disconnect. A hardware adapter processes packets without this call.
   virtual void settle() {}
 
   // Returns false if the hardware address of the next hop is unknown, and makes the kernel search for it. A

@@ -86,8 +86,8 @@ class Session {
   void await(Step wanted, const char* name);
   void connect();  // client only
   void accept();   // server only
-  // Disconnects, and waits for the DISCONNECTED event unless it has come already. Ignores that
-  // rdma_disconnect() fails.
+  // Disconnects, and waits for the DISCONNECTED event unless it has come already. Ignores a failure of
+  // rdma_disconnect().
   void disconnect();
 
   void serve();  // answers pings until the client disconnects

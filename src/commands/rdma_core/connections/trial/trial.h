@@ -87,8 +87,8 @@ class Node {
   AddressHandle remote_;
 };
 
-// Returns the queue pair number to reply to, which a received datagram has as its immediate data. Returns
-// nullopt if the datagram has no immediate data.
+// Returns the queue pair number to which an answer must go: the immediate data of the received datagram.
+// Returns nullopt if the datagram has no immediate data.
 std::optional<uint32_t> number_to_answer(const ibv_wc& completion);
 
 // Returns the options that ucmatose, udaddy and mckey have in common. They set members of `plan`. Option -s
@@ -100,8 +100,8 @@ struct PortSpace {
   std::string_view name;
   int space;
 };
-// Returns the common_options() and those that only ucmatose and udaddy have in common. Sets the
-// port space `usual` in `plan`. Option -P chooses `other` if its argument begins with that name, ignoring
+// Returns the common_options() and those that only ucmatose and udaddy have in common. Sets the port space of
+// `plan` to `usual`. Option -P sets it to `other` if its argument begins with the name of `other`, ignoring
 // case. Other names cause a warning.
 std::vector<Option> two_way_options(Plan& plan, const PortSpace& usual, const PortSpace& other);
 

@@ -21,8 +21,8 @@ struct Flag {
 // The column, in characters, at which the values of a device's attributes begin.
 inline constexpr int kDeviceColumn = 40;
 
-// Prints the text of ibv_devinfo: rows of name and value, aligned by tabs, and lines below them. Callers
-// build a JSON object with the same names beside it.
+// Prints the text of ibv_devinfo: rows of name and value, aligned by tabs, and lines below them. It prints no
+// JSON: for that, callers add the same names and values to an object of their own.
 class Sheet {
  public:
   using Json = nlohmann::ordered_json;

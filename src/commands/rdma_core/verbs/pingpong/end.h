@@ -53,8 +53,9 @@ class PingpongEnd {
   void open_device(ibv_device* device);
   void make_domain();  // and the completion channel, with Settings::events
   ibv_device_attr_ex query() const;
-  // Makes the region use on-demand paging (access_). Fails if `device` does not support what the program
-  // needs. `has`: the device's ibv_odp_transport_cap_bits for the program's transport.
+  // Adds on-demand paging to `access_`, the access flags of the memory region. Fails if `device` does not
+  // support what the program needs. `has`: the device's ibv_odp_transport_cap_bits for the program's
+  // transport.
   void use_on_demand(const ibv_device_attr_ex& device, uint32_t has);
   // Returns the attributes of the port. `complaint` begins the message about a failed query.
   ibv_port_attr query_port(const std::string& complaint) const;
@@ -78,8 +79,8 @@ class PingpongEnd {
                   int receive_mask, int send_mask);
   // Returns the path to the peer, with a GRH if the peer has a GID.
   ibv_ah_attr path_to(uint32_t lid, const ibv_gid& gid) const;
-  // Returns the remedy to print after a queue pair could not be connected to the peer with GID `remote`:
-  // another MTU or GID.
+  // Returns a remedy to print after a queue pair could not be connected to the peer with GID `remote`. The
+  // remedy is another MTU or another GID.
   std::string path_remedy(const ibv_gid& remote) const;
 
   // Acknowledges all events, as destroying a completion queue requires.

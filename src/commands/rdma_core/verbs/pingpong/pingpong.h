@@ -109,8 +109,9 @@ void report(const Settings& settings, std::chrono::duration<double> took, const 
 // then each queue pair sends a message for each one received. Throws a Failure after the message of an error.
 int run_pingpong(const PingpongProgram& program, int argc, char** argv);
 
-// Plays over XRC between a server and `Settings::clients` clients. The server sends to each client's shared
-// receive queue through the queue pairs of all clients in turn.
+// Runs a pingpong over XRC between a server and `Settings::clients` clients. The server sends the messages
+// for a client's shared receive queue through the queue pairs of all clients in turn. This works if all
+// clients run on one host, where they share an XRC domain.
 void play_over_xrc(const PingpongProgram& program, const Settings& settings, ibv_device* device,
                    Output& output);
 
