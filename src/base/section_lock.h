@@ -46,9 +46,9 @@ class alignas(kCacheLine) SectionLock {
   // Tries to lock for up to `patience`, yielding between attempts. Returns whether the lock was taken.
   bool try_lock_for(Duration patience);
 
-  // Unlocks. For a holder that also does the work which other threads leave to it while it has the lock. Such
-  // a thread publishes its work and then tries to lock. The holder unlocks and then looks for work. Then
-  // either the thread finds the lock free, or the holder finds the work. This fails if one of the two
+  // Unlocks. For a holder that also does the work which other threads leave to it while it has the lock. The
+  // other thread publishes its work and then tries to lock. The holder unlocks and then looks for work. So
+  // either the other thread finds the lock free, or the holder finds the work. This fails if one of the two
   // reorders its operations, even in a store buffer. So the work, too, must be published and looked for with
   // sequentially consistent operations.
   void unlock_and_look() {

@@ -37,9 +37,9 @@ class SpinLock {
     return true;
   }
   void unlock() { held_.store(false, std::memory_order_release); }
-  // Unlocks. For a holder that also does the work which other threads leave to it while it has the lock. Such
-  // a thread publishes its work and then tries to lock. The holder unlocks and then looks for work. Then
-  // either the thread finds the lock free, or the holder finds the work. This fails if one of the two
+  // Unlocks. For a holder that also does the work which other threads leave to it while it has the lock. The
+  // other thread publishes its work and then tries to lock. The holder unlocks and then looks for work. So
+  // either the other thread finds the lock free, or the holder finds the work. This fails if one of the two
   // reorders its operations, even in a store buffer. So the work, too, must be published and looked for with
   // sequentially consistent operations.
   void unlock_and_look() { held_.store(false, std::memory_order_seq_cst); }

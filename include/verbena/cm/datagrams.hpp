@@ -110,8 +110,8 @@ class datagram_socket {
     return send(to, std::as_bytes(std::span(text)));
   }
 
-  // Returns the next datagram. Returns an empty datagram, which is false, after close(). Throws exception if
-  // the socket has failed.
+  // Returns the next datagram. After close(), returns first the datagrams that had arrived, and then an empty
+  // one, which is false. Throws exception in place of the empty one if the socket has failed.
   task<datagram> receive() {
     const auto kept = state_;
     for (;;) {

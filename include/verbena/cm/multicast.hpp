@@ -38,8 +38,8 @@ class multicast_group {
     });
   }
   task<> send(std::string_view text) { return send(std::as_bytes(std::span(text))); }
-  // Returns the next datagram. Returns an empty buffer, which is false, after close(). Throws exception if
-  // the membership has failed.
+  // Returns the next datagram. After close(), returns first the datagrams that had arrived, and then an empty
+  // buffer, which is false. Throws exception in place of the empty buffer if the membership has failed.
   task<buffer> receive() { return receive(state_); }
   // Waits until what was sent has left. Then leaves the group.
   task<> close() { return detail::close_datagrams(state_); }

@@ -115,7 +115,7 @@ class ClientRequests {
   RouteOutcome restore(const protocol::CmRestoreRequest& request);
 
  private:
-  // Tells whether a former agent had assigned the port to the identifier (kHeldBefore). Such a port may have
+  // Tells whether a former agent had assigned the port to the identifier (kHeldBefore). This port may have
   // other holders, too, as long as their connections differ (PortSpace::resume()).
   enum class PortIs : uint8_t { kNew, kHeldBefore };
   // Sets the source address, takes its port (0: any ephemeral port), and sets the device if the address

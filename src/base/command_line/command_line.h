@@ -46,7 +46,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 
 // Translates `verbena help WORD...` for CLI11 into `verbena WORD... --help`. `words` begins with "help",
 // which the result omits. Keeps the first word that names no command, so that CLI11 reports it, and drops the
-// words after it.
+// words after it. Also drops all words after a command that has no subcommands.
 std::vector<std::string> words_for_help(const CLI::App& program, const std::vector<std::string>& words);
 
 struct UnknownCommand {

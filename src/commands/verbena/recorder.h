@@ -83,8 +83,9 @@ struct CaptureChoice {
 };
 
 // Merges the packets in the capture rings of several processes into one pcapng file, ordered by time. Never
-// blocks. The caller decides when record() reads the rings, and writes writer()'s pending bytes to the file.
-// Single-threaded.
+// waits for packets or for the file: the caller decides when record() reads the rings, and writes writer()'s
+// pending bytes to the file. May wait for CaptureLinks, which asks the agent for the MAC address of an
+// unknown GID. Single-threaded.
 class Recorder {
  public:
   Recorder(CaptureChoice choice, CaptureLinks& links);

@@ -32,7 +32,8 @@ std::string_view name_of(Sanitizer sanitizer);
 std::optional<Sanitizer> sanitizer_of(std::string_view library);
 
 // Returns the sanitizer that a program is built with, or nullopt. If there are several, prefers one with its
-// own malloc(). The runtime may be a shared library or linked into the program.
+// own malloc(). The runtime may be a shared library, or linked into the program by Clang. A runtime that
+// GCC has linked statically (-static-libasan) is not found: the program exports no name of it.
 std::optional<Sanitizer> sanitizer_of(const doctor::ElfFile& program);
 
 // Whether the sanitizer's runtime has its own malloc(), which conflicts with that of libverbena-memory.so.

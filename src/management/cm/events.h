@@ -157,8 +157,9 @@ uint16_t reason_in(const Message& message) {
 
 // Records the messages of connections, for traces. The manager calls an observer from on_mad(), on_timer()
 // and operations such as connect(). An implementation may not call the manager. Received messages are
-// reported only if their connection exists already, so a passive connection's first REQ is not. Destroyed
-// connections are not reported, except for the messages that destroy() itself sends.
+// reported only if their connection exists already, so a passive connection's first REQ is not. Messages of a
+// connection that Manager::destroy() has ended, such as repeated DREQs, are not reported either. Those that
+// destroy() itself sends are reported.
 class Observer {
  public:
   virtual ~Observer() = default;

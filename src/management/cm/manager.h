@@ -179,7 +179,7 @@ class Manager {
   //
   // A later message from port 4791 has this effect for its own connection only, because our client knows both
   // IDs of the connection by then. The client could tell them to an accomplice on a host with an RDMA
-  // adapter, who can send from port 4791. Such a message must not make us drop the other messages of that
+  // adapter, who can send from port 4791. That message must not make us drop the other messages of that
   // host.
   void note_port_of_answer(Connection& connection, const Incoming& incoming);
   // Returns whether the peer's QP, named in a REQ or REP, belongs to another connection of ours
