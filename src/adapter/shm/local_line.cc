@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 
 #include "adapter/net/udp/system_calls.h"
+#include "adapter/shm/kept_files.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "control/model/message_socket.h"
@@ -143,12 +144,14 @@ LocalLine::~LocalLine() {
     our_half_.reset();
   });
   drop_offer();
+  close_given_file(half_file_.take(), accounts_.user_id);
   entry_.leave();
   is_foreign() ? socket_.hang_up_later(accounts_.user_id) : socket_.hang_up();
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
                                                     CallAccounts accounts) {
+  if (!may_give_file(accounts.user_id)) return fail(EDQUOT);
   auto made = ChannelMapping::make_file();
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<LocalLine> line(
@@ -169,7 +172,6 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
   UniqueFd other(ends[1]);
   std::unique_ptr<LocalLine> line(new LocalLine(std::move(ours), State::kOpen, nullptr, bell, {}));
   line->own_end_ = std::move(other);
-  line->is_shown_ = true;
   line->use(std::move(made->first), kMakersLane, kMakersLane);
   line->open();
   return line;
@@ -309,7 +311,7 @@ void LocalLine::present_ourselves() {
 
 // Who may ring can ring without end, and keep others from it: not for a process of another user.
 void LocalLine::give_bell() {
-  if (bell_ == nullptr || !is_shown_ || !takes_bells_) return;
+  if (bell_ == nullptr || !is_ours_ || !takes_bells_) return;
   const Handshake message = handshake(HandshakeType::kBell);
   // If it fails, the other rings by the socket.
   (void)send_with_credentials(socket_.get(), std::as_bytes(std::span(&message, 1)), bell_->ringing_fd());
@@ -363,9 +365,9 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   if (is_greeting(said.type)) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
-    sees_the_same_ = sees_the_same(bytes);
+    // Its own word is not enough: a process in a container may claim to be here.
+    sees_the_same_ = sees_the_same(bytes) && (!is_ours_ || is_in_our_pid_namespace(message.sender->pid));
     is_ours_ = is_ours_ && sees_the_same_ && said.type != HandshakeType::kHalf;
-    is_shown_ = is_ours_ && message.sender && is_in_our_pid_namespace(message.sender->pid);
   }
   // Another user's file stays with the message, whose destructor discards it.
   UniqueFd ours = is_ours_ ? message.file.take_known() : UniqueFd();
@@ -448,24 +450,28 @@ void LocalLine::want(const GroupKey& group, bool wanted) {
 // A process of another user could punch holes into memory that both write: each access of ours would wait
 // meanwhile, with the shard's lock held. So it gets a half that only this process writes, and we read its.
 bool LocalLine::offer_half() {
+  if (!may_give_file(accounts_.user_id)) {
+    log_debug("no channel to a process of user {}: its processes keep files of earlier ones",
+              accounts_.user_id);
+    return false;
+  }
   auto made = make_half();
   if (!made) {
     log_debug("no channel to a process of another user: error {}", made.error().code);
     return false;
   }
   our_half_.emplace(std::move(made->first));
+  half_file_ = std::move(made->second);
   state_ = State::kOffered;
   const Greeting message = greeting(HandshakeType::kHalf, board_);
-  const int file = made->second.get();
-  const bool sent = send(std::as_bytes(std::span(&message, 1)), {&file, 1});
-  discard(std::move(made->second), accounts_.user_id);
-  return sent;
+  const int file = half_file_.get();
+  return send(std::as_bytes(std::span(&message, 1)), {&file, 1});
 }
 
-// close(2) of a file waits if any process that has it has locked it (fcntl(2), F_SETLK), and somebody reads
-// /proc/locks.
+// On another thread for a process of another user. There close(2) waits if any process that has the file has
+// locked it (fcntl(2), F_SETLK), and somebody reads /proc/locks.
 void LocalLine::drop_offer() {
-  if (is_foreign()) discard(offered_.take(), accounts_.user_id);
+  if (is_foreign()) close_given_file(offered_.take(), accounts_.user_id);
   offered_.reset();
 }
 
@@ -523,6 +529,7 @@ void LocalLine::abandon() {
   socket_.abandon();
   own_end_.reset();
   offered_.reset();
+  half_file_.reset();
   their_bell_.reset();
   peer_memory_.reset();
 }

@@ -42,7 +42,8 @@ class LocalLine {
   };
 
   // Makes the memory and offers it by the socket. Errors: ENOMEM, EMFILE and others of the kernel; EPIPE if
-  // the offer cannot be sent, for example because the peer has hung up.
+  // the offer cannot be sent, for example because the peer has hung up; EDQUOT if the peer's user keeps files
+  // of earlier channels (kept_files.h).
   // `board`: our export table, by which the peer may access our memory directly. If it is null, the peer gets
   // no access, and is treated like a process of another user.
   // `bell`: our wake-up, which the peer rings; null: the peer uses the socket. Must outlive the line.
@@ -108,7 +109,7 @@ class LocalLine {
   bool has_lanes() const { return writer_.has_value(); }
   // Returns whether the peer is a process of our user in the same pid namespace, or this process itself. Only
   // such a peer may learn addresses of our memory.
-  bool is_shown() const { return is_shown_; }
+  bool is_shown() const { return is_ours_ || own_end_; }
   // Exchanges the counts of read entries between the line's reader and writer. The next entry that we write
   // will tell the peer how many of its entries we have read. And our writer learns how many of our entries
   // the peer has read, as its latest entry says. REQUIRES: has_lanes(), an entry has been read, and no entry
@@ -172,8 +173,9 @@ class LocalLine {
   std::optional<TheirHalf> their_half_;
   ForeignSocket socket_;
   PollEntry entry_;
-  OwnFd own_end_;  // the other end of the socket, of a line to ourselves
-  OwnFd offered_;  // the file of an offer, until it is answered
+  OwnFd own_end_;    // the other end of the socket, of a line to ourselves
+  OwnFd offered_;    // the file of an offer, until it is answered
+  OwnFd half_file_;  // of our_half_, for close_given_file()
   State state_;
   bool was_open_ = false;
   const CallAccounts accounts_;
@@ -192,10 +194,11 @@ class LocalLine {
   uint32_t wanted_changes_ = 0;
   bool awaits_presentation_ = false;
   bool is_presented_ = false;
-  bool is_ours_ = false;   // the peer is a process of our user and says that it sees the same processes as we
-  bool is_shown_ = false;  // and the kernel confirms that it is in our pid namespace
-  bool sees_the_same_ = true;  // the peer says so, or its library is older and does not say
-  bool hung_up_ = false;       // the peer has closed its end
+  bool is_ours_ = false;  // the peer is a process of our user, and sees_the_same_
+  // The peer is in our pid namespace and sees the same processes as we. Both the peer and the kernel say so.
+  // A peer whose library is older says nothing. Until the peer's greeting, true.
+  bool sees_the_same_ = true;
+  bool hung_up_ = false;  // the peer has closed its end
   shm::Lane* our_lane_ = nullptr;
   shm::Lane* their_lane_ = nullptr;
   std::shared_ptr<AccessWatch::Visitor> visitor_;  // the peer, in our memory

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/shm/peer_memory.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
@@ -125,6 +127,25 @@ uint32_t pid_namespace_of(const char* process) {
   return ::stat(path.data(), &status) == 0 ? static_cast<uint32_t>(status.st_ino) : 0;
 }
 
+// Returns the number of pid namespaces, from that of /proc inward, in which the process has a pid. Unlike
+// pid_namespace_of(), needs no right to trace the process, which may have more capabilities than we. 0: the
+// kernel does not tell.
+size_t pid_namespaces_of(const char* process) {
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%s/status", process);
+  const CancellationOff whole;
+  const UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> text;
+  const ssize_t bytes = file ? ::read(file.get(), text.data(), text.size()) : 0;
+  std::string_view rest(text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  constexpr std::string_view kLabel = "\nNSpid:";
+  const size_t label = rest.find(kLabel);
+  if (label == std::string_view::npos) return 0;
+  rest.remove_prefix(label + kLabel.size());
+  // The kernel writes a tab before each pid.
+  return static_cast<size_t>(std::ranges::count(rest.substr(0, rest.find('\n')), '\t'));
+}
+
 }  // namespace
 
 bool is_of_our_user(const std::optional<ucred>& sender) {
@@ -134,7 +155,10 @@ bool is_of_our_user(const std::optional<ucred>& sender) {
 
 bool is_in_our_pid_namespace(pid_t process) {
   const uint32_t ours = sight_of_processes();
-  return ours != 0 && pid_namespace_of(std::to_string(process).c_str()) == ours;
+  if (ours == 0) return false;
+  const std::string name = std::to_string(process);
+  if (const uint32_t its = pid_namespace_of(name.c_str()); its != 0) return its == ours;
+  return pid_namespaces_of("self") == 1 && pid_namespaces_of(name.c_str()) == 1;
 }
 
 uint32_t sight_of_processes() {

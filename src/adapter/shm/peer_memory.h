@@ -43,9 +43,9 @@ void ask_for_credentials(int socket, bool on);
 // in our pid namespace. Returns false if this process has another effective user ID than its real one.
 bool is_of_our_user(const std::optional<ucred>& sender);
 
-// Returns whether the process is in our pid namespace, according to the kernel. Only such a process is shown
-// our keys, which must not leave this namespace. The claim of a process itself does not count: a process in a
-// container could claim to be here.
+// Returns whether the process is in our pid namespace, according to the kernel. Only such a process of our
+// user shares memory with us and is shown our keys. The claim of a process itself does not count: a process
+// in a container could claim to be here. Returns false if /proc shows nothing of the process.
 bool is_in_our_pid_namespace(pid_t process);
 // Returns the number (inode) of the pid namespace whose processes we see. Two processes that get the same
 // number see each other. Returns 0 if we see no processes, because there is no /proc of that namespace, or

@@ -45,8 +45,8 @@ inline constexpr uid_t kAnotherUser = 65'534;
 inline bool may_be_anyone() {
   return ::geteuid() == 0;
 }
-// Sends a message with a file in the name of a user. Returns false on failure.
-inline bool say_as(uid_t user, int socket, ConstBytes bytes, int with = -1) {
+// Sends a message with a file in the name of a user, and of a process. Returns false on failure.
+inline bool say_as(uid_t user, int socket, ConstBytes bytes, int with = -1, pid_t process = ::getpid()) {
   struct Control {
     alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(ucred))> credentials{};
     std::array<std::byte, CMSG_SPACE(sizeof(int))> file{};
@@ -56,7 +56,7 @@ inline bool say_as(uid_t user, int socket, ConstBytes bytes, int with = -1) {
     std::memcpy(to.data(), &head, sizeof head);
     std::memcpy(to.data() + CMSG_LEN(0), &value, sizeof value);
   };
-  write(control.credentials, SCM_CREDENTIALS, ucred{::getpid(), user, static_cast<gid_t>(user)});
+  write(control.credentials, SCM_CREDENTIALS, ucred{process, user, static_cast<gid_t>(user)});
   write(control.file, SCM_RIGHTS, with);
   iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message{};

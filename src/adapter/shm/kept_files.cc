@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "adapter/shm/kept_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/foreign_socket.h"
+#include "base/mutex_at_fork.h"
+#include "base/own_fd.h"
+
+namespace verbena::engine {
+
+namespace {
+
+constexpr int kUnwatched = -1;
+
+// Watches files until their last descriptor or mapping is gone, in any process. The guard mutex() is held in
+// each call.
+class KeptFiles {
+ public:
+  size_t size() {
+    take_news();
+    return is_beyond_count_ ? std::numeric_limits<size_t>::max() : kept_.size();
+  }
+  size_t size_of(uid_t user) { return static_cast<size_t>(std::ranges::count(kept_, user, &Kept::user)); }
+  void add(int file, uid_t user) try {
+    take_news();
+    kept_.push_back({user, kUnwatched});
+    kept_.back().watch = watch(file);
+  } catch (const std::bad_alloc&) {
+    is_beyond_count_ = true;
+  }
+  // For a child after fork(): the parent must get the news.
+  void forget() {
+    news_.reset();
+    kept_.clear();
+  }
+
+ private:
+  struct Kept {
+    uid_t user;
+    int watch;  // number of the inotify watch, or kUnwatched
+  };
+
+  // A memfd has no name, so it is deleted when the last descriptor and mapping is gone. Then the kernel also
+  // ends the watch.
+  int watch(int file) {
+    if (!news_.settle()) news_ = OwnFd(UniqueFd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)));
+    std::array<char, 32> path{};
+    std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file);
+    return news_ ? ::inotify_add_watch(news_.get(), path.data(), IN_DELETE_SELF) : kUnwatched;
+  }
+
+  void take_news() {
+    alignas(inotify_event) std::array<char, 4096> buffer;
+    while (news_.is_ours()) {
+      const long bytes = ::syscall(SYS_read, news_.get(), buffer.data(), buffer.size());
+      if (bytes <= 0) break;
+      for (size_t at = 0; at < static_cast<size_t>(bytes);) {
+        inotify_event event;
+        std::memcpy(&event, buffer.data() + at, sizeof event);
+        at += sizeof event + event.len;
+        if ((event.mask & IN_IGNORED) != 0)
+          std::erase_if(kept_, [&](const Kept& one) { return one.watch == event.wd; });
+      }
+    }
+    // A user has 128 inotify instances. To close one can take long.
+    if (std::ranges::all_of(kept_, [](const Kept& one) { return one.watch == kUnwatched; }))
+      discard(news_.take());
+  }
+
+  OwnFd news_;  // an inotify instance while files are watched
+  std::vector<Kept> kept_;
+  bool is_beyond_count_ = false;  // there was no memory to count a file
+};
+
+std::mutex& mutex() {
+  static constinit std::mutex one;
+  return one;
+}
+
+// Lives until the end of the process: threads may use it while the program exits.
+KeptFiles& kept() {
+  static KeptFiles& one = *new KeptFiles;
+  return one;
+}
+
+[[maybe_unused]] const int locked = lock_at_fork<mutex>();
+[[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, [] { kept().forget(); });
+
+}  // namespace
+
+bool may_give_file(uid_t user) {
+  const std::lock_guard lock(mutex());
+  return kept().size() < kMaxKept && kept().size_of(user) < kMaxKeptByUser;
+}
+
+void close_given_file(UniqueFd file, uid_t user) {
+  if (!file) return;
+  {
+    const std::lock_guard lock(mutex());
+    kept().add(file.get(), user);
+  }
+  discard(std::move(file), user);
+}
+
+size_t kept_files() {
+  const std::lock_guard lock(mutex());
+  return kept().size();
+}
+
+}  // namespace verbena::engine

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#include <sys/types.h>
+
+#include "base/unique_fd.h"
+
+namespace verbena::engine {
+
+// The files of former channels that processes of other users still have. This process has made the files'
+// memory, so it counts in the control group of this process. The other process may keep a descriptor or a
+// mapping for as long as it likes. So a user who keeps many files gets no further ones. The processes of that
+// user are reached by the wire then.
+//
+// The kernel reports by inotify(7) when nobody has a file any more. A process can keep pages without their
+// file, too: in pipes (vmsplice(2)), up to the limit of all pipes of its user, 64 MiB by default.
+//
+// Thread-safe. Never blocks.
+
+// The maximum number of files that one user, and all users together, keep before may_give_file() returns
+// false.
+inline constexpr size_t kMaxKeptByUser = 32;
+inline constexpr size_t kMaxKept = 128;
+
+// Returns whether a process of the user may get a file with a channel's memory.
+bool may_give_file(uid_t user);
+// Closes the file of a channel that has ended, and counts it as the user's until no other process has it. If
+// the kernel cannot report that, because there is no /proc or no inotify instance is left, the file counts
+// for good. REQUIRES: no other open file refers to the memory
+void close_given_file(UniqueFd file, uid_t user);
+// Returns the number of files that count, for all users.
+size_t kept_files();
+
+}  // namespace verbena::engine
