@@ -54,7 +54,7 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       stopped_(loop_, client_sockets_.closer(), options.port, cm_.gsi()),
       takeover_({loop_, wire_, slots_, link_table_, cm_, served_}, [this] { on_settled(); }),
       requests_{
-          .links = {links_, wire_, options.port},
+          .links = {links_, wire_, client_sockets_.closer(), options.port},
           .slots = {slots_, wire_},
           .domains = {domain_table_, slots_, requests_.channels, *this},
           .channels = {loop_, slots_, *this},
@@ -91,7 +91,7 @@ Agent::~Agent() {
   }
   counters_.hide();
   if (state_ && !state_->step_aside()) state_.reset();
-  clients_.stop_listening();  // the next agent waits for the name, and must not find this one then
+  clients_.stop_listening();  // before the lock is free: the next agent ends if it finds one that listens
   name_.give_up();
   cm_.abandon();
   clients_.clear();

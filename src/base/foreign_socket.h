@@ -129,8 +129,8 @@ class ForeignSocket {
   // Returns the socket as it is, for the caller to shut down and close on a thread that may wait.
   UniqueFd take() { return socket_.settle() ? socket_.take() : UniqueFd(); }
   // Shuts the connection down and removes up to `most` messages, until one with descriptors is the next.
-  // Returns false if more messages without descriptors may be left. Call it again then: part() alone removes
-  // at most 1024, and a peer's buffer holds thousands where net.core.wmem_max is large.
+  // Returns false if more messages without descriptors may be left: then call this function again before
+  // part(), which removes at most 1024. A peer's buffer holds thousands where net.core.wmem_max is large.
   bool clear_some(size_t most);
   // Like hang_up(), but returns the socket for the caller to close if its close() may block. This is so if
   // messages with descriptors, or more than 1024 messages, are queued. Otherwise closes the socket and

@@ -118,15 +118,20 @@ inline void await_discards() {
   }
 }
 
-// Whether the thread that closes discarded descriptors (base/foreign_socket.h) is asleep in the kernel.
-inline bool is_discarding() {
+// Whether a thread of this name is asleep in the kernel.
+inline bool is_asleep(const std::string& thread) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "stat");
     std::string line;
     std::getline(file, line);
-    if (line.find("(verbena-discard) S") != std::string::npos) return true;
+    if (line.find("(" + thread + ") S") != std::string::npos) return true;
   }
   return false;
+}
+
+// Whether the thread that closes discarded descriptors (base/foreign_socket.h) is asleep.
+inline bool is_discarding() {
+  return is_asleep("verbena-discard");
 }
 
 }  // namespace verbena::test

@@ -74,6 +74,9 @@ bool is_pidfd(int) {
 pid_t pid_of(int) {
   return 0;
 }
+uint64_t unique_number_of(int) {
+  return 0;
+}
 
 // ---- replaces the sockets of UDP port 4791
 
@@ -109,8 +112,8 @@ Result<void> Wire::go_on_forwarding(uint32_t, uid_t, UniqueFd) {
   return {};
 }
 void Wire::hear_peers_of(const std::vector<control::Link>&) {}
-bool Wire::guard(int) const {
-  return true;
+std::function<bool(int socket)> Wire::guard() const {
+  return [](int) { return true; };
 }
 
 // ---- replaces QP1's socket
@@ -247,7 +250,7 @@ AgentWorld::AgentWorld(bool has_wire)
       counters_(loop_, slots_, link_table_, sockets_.closer(), 0),
       lease_(loop_, wire_, slots_, counters_, domains_, *this),
       takeover_({loop_, wire_, lease_, link_table_, cm_, served_before_}, [] {}),
-      requests_{.links = {links_, wire_, 4791},
+      requests_{.links = {links_, wire_, sockets_.closer(), 4791},
                 .slots = {lease_, wire_},
                 .domains = {domains_, lease_, requests_.channels, *this},
                 .channels = {loop_, lease_, *this},

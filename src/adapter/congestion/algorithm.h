@@ -29,9 +29,10 @@ enum class Kind : uint8_t {
   kBbr,    // BBR: a model of the path that tolerates loss and delay
 };
 
-// Sizes that an algorithm needs, in bytes, with the charge for each packet (Traits::charge_per_packet).
-// `packet` is the size of one packet of the path MTU. `run` is that of a packet train worth sending at once.
-// `burst` is that of the largest burst at any MTU.
+// Sizes that an algorithm needs, in bytes. Each includes the charge of its packets
+// (Traits::charge_per_packet). `packet`: one packet of the path MTU. `run`: a packet train that is long
+// enough to be sent at once. `burst`: the longest burst that the route allows, which does not depend on the
+// path MTU.
 struct Sizes {
   uint32_t packet;
   uint32_t run;

@@ -17,9 +17,9 @@ inline constexpr uint32_t kSettleBudget = 16 * kReceiveBudget;
 inline constexpr int kEngineRounds = 16;
 
 // An application that has been active (Attendance) for this long is taken to poll: packets then need not wake
-// the engine thread. A guess was wrong if the application went to wait on its memory, so that packets waited
-// until the engine thread looked. Each wrong guess doubles the time. It is halved after kSteadyLooks checks
-// in a row that found the application active.
+// the engine thread. This guess is wrong if the application then stops calling verbs, for example to poll its
+// own memory. Packets then wait until the engine thread looks. Each wrong guess doubles the time. It is
+// halved after kSteadyLooks checks in a row that found the application active.
 inline constexpr Duration kTakeOverAfter = std::chrono::microseconds(100);
 inline constexpr Duration kMaxTakeOverAfter = std::chrono::microseconds(12'800);
 inline constexpr uint32_t kSteadyLooks = 16;

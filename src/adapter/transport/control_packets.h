@@ -46,8 +46,9 @@ struct Sack {
   static constexpr uint32_t kContinues = 1u << 31;  // bit in the payload's first word
   // Max ranges in a packet whose payload has at most `mtu` bytes.
   static uint32_t max_at(uint32_t mtu) { return std::min(kMax, (mtu - 4) / kRangeBytes); }
-  // Max SACKs to a requester that has confirmed none. After that one SACK per kGapsUnheard gaps, as all SACKs
-  // or confirmations may have been lost: an overflowing queue drops everything for a while.
+  // As long as a requester has not shown that it understands SACKs, the responder sends it this many, and
+  // then one SACK for each kGapsUnheard new gaps. It goes on, because a full queue may have dropped all
+  // SACKs.
   static constexpr uint32_t kMaxUnheard = 8;
   static constexpr uint32_t kGapsUnheard = 16;
 

@@ -91,8 +91,9 @@ class LossScoreboard {
 
   // Notes that [first, limit) has arrived; PSNs between top() and `first` become a hole. Calls arrived(from,
   // to, state) for each newly arrived part, with its previous state, and closed(hole) for each hole that is
-  // filled completely or in part. Returns false, without effect, if there are too many holes or memory has
-  // run out.
+  // filled completely or in part. Returns false, without effect, if there are too many holes for another one,
+  // or memory has run out. If there is no room to split a hole, its arrived part stays missing and is sent
+  // again; then also returns true.
   template <class Arrived, class Closed>
   bool fill(roce::Psn first, roce::Psn limit, TimePoint now, Arrived arrived, Closed closed) {
     if (!first.is_before(top_)) {

@@ -239,8 +239,8 @@ class alignas(kCacheLine) QueuePair {
   // requests.
   const Route& route() const { return *route_; }
   // Call when there may be a better route to the peer. Looks up the route again, but not before packets in
-  // flight have arrived: packets on the new route could overtake them. REQUIRES: the caller then calls
-  // Shard::touched()
+  // flight have arrived: packets on the new route could overtake them. A UC QP does so only before its first
+  // packet, as nothing tells when its packets have arrived. REQUIRES: the caller then calls Shard::touched()
   virtual void reroute() {}
 
   // Call when a packet of the connected peer has come over shared memory, which means that both sides use
@@ -471,7 +471,7 @@ class alignas(kCacheLine) QueuePair {
   // the request is signaled or has failed.
   void complete_send(const queues::SendWqe& wqe, ibv_wc_status status);
   // Whether success of the request is invisible to the program: it is unsignaled, and no completion counter
-  // is attached. Then consume_in_silence() replaces complete_send().
+  // is attached. Then consume_in_silence() may replace complete_send(), which handles such requests, too.
   bool ends_in_silence(const queues::SendWqe& wqe) const {
     return !config_.signal_all && (wqe.flags & (IBV_SEND_SIGNALED | queues::kTagMatchingRequest)) == 0 &&
            counts_ == nullptr;

@@ -11,8 +11,8 @@ namespace verbena::transport {
 
 class StandIn;
 
-// Receives the acknowledgements and NAKs of stand-ins (StandIn, below), and passes them on to the XRC targets
-// in other processes.
+// Passes the results of stand-ins on to the processes of their XRC targets. A stand-in (StandIn, below)
+// executes requests for a target in another process, and that process sends the ACK or NAK.
 class StandInAnswers {
  public:
   virtual ~StandInAnswers() = default;

@@ -109,7 +109,8 @@ bool EventChannel::is_named() {
 // Sends an event. False: no room now. True for a channel whose other end is closed.
 bool EventChannel::transmit(const protocol::CmEvent& event) {
   if (!is_named()) return false;
-  const int before = message_cost_ == 0 ? unread_bytes(socket_.get()) : 0;
+  const int before = unread_bytes(socket_.get());
+  if (before >= kMaxUnreadBytes) return false;
   const auto sent = control::send_message(socket_.get(), protocol::bytes_of(event));
   if (!sent) return sent.error().code != EAGAIN && sent.error().code != ENOBUFS;
   // The difference is zero or less if the program has read meanwhile. Then the next event is measured.

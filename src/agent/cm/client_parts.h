@@ -22,10 +22,15 @@
 
 namespace verbena::agent {
 
-// The agent's end of a program's event channel: sends events, and queues those that do not fit into the
-// socket. For the agent's thread.
+// The agent's end of a program's event channel: sends events, and queues those for which the socket has no
+// room. For the agent's thread.
 class EventChannel {
  public:
+  // Maximum size of unread messages in the socket, as the kernel counts them: some 50 events. The program may
+  // make the socket's buffer larger, but the agent sends nothing beyond this. Messages that the program
+  // itself has written count, too.
+  static constexpr int kMaxUnreadBytes = 64 << 10;
+
   // Counters of events queued in the agent: of the client, and of all users. The channel updates both.
   struct Tallies {
     size_t& client;
@@ -65,7 +70,8 @@ class EventChannel {
   void take_out(Queue::iterator event);
   bool is_named();
   bool transmit(const protocol::CmEvent& event);
-  // Sends up to 16 queued events. Returns false if the socket is full or no events are left.
+  // Sends up to 16 queued events. Returns false if the socket has no room or no events are left. In the first
+  // case the loop calls again when the program has read a message (EventLoop::watch_for()).
   bool on_writable();
   void watch(bool wanted);
   // Watches the socket in a turn of the user, if events are queued then.
@@ -84,7 +90,7 @@ class EventChannel {
   std::optional<UserTimers::Id> watch_later_;
   uint64_t sent_ = 0;     // events passed to send()
   int message_cost_ = 0;  // bytes that SIOCOUTQ counts for an unread event; 0: not measured yet
-  Queue queue_;           // events that the socket did not accept
+  Queue queue_;           // events for which the socket had no room
   // Indexes into the queue, which avoid a search through all events.
   Index by_id_;
   Index by_listener_;  // events that have a listener

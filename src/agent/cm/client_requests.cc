@@ -107,7 +107,7 @@ Outcome ClientRequests::take_port(CmIdentifier& id, PortIs port_is) {
   const auto ports = service_.port_space(id.port_space);
   if (!ports) return refuse(ports.error().code, "no such port space");
   const uint16_t port = port_of(id.source);
-  if (port != 0) service_.claims().yield_port(id.port_space, id, host_.user());
+  const bool had_claim = port != 0 && service_.claims().yield_port(id.port_space, id, host_.user());
   Result<void> taken;
   if (port == 0) {
     taken = (*ports)->bind_any(id, service_.port_limits().ephemeral, service_.random());
@@ -118,7 +118,9 @@ Outcome ClientRequests::take_port(CmIdentifier& id, PortIs port_is) {
                                   port, service_.port_limits().first_unprivileged));
   } else {
     const PortRange ephemeral = service_.port_limits().ephemeral;
-    taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id, ephemeral) : (*ports)->bind(id, ephemeral);
+    const auto share = had_claim ? PortSpace::Share::kGranted : PortSpace::Share::kIsAsked;
+    taken = port_is == PortIs::kHeldBefore ? (*ports)->resume(id, ephemeral, share)
+                                           : (*ports)->bind(id, ephemeral);
   }
   if (!taken) {
     return refuse(taken.error().code,

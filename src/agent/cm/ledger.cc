@@ -122,14 +122,15 @@ void Claims::keep_port(const LedgerEntry& entry) {
   port.own_family_only = (entry.flags & LedgerEntry::kOneFamily) != 0;
   port.space = entry.port_space;
   port.user = entry.user;
-  if (space->second.resume(port)) {
+  if (space->second.resume(port, {}, PortSpace::Share::kGranted)) {
     port.number = ledger_.add(entry);
   } else {
     ports_.pop_back();
   }
 }
 
-void Claims::yield_port(uint16_t port_space, const PortBinding& to, uid_t user) {
+bool Claims::yield_port(uint16_t port_space, const PortBinding& to, uid_t user) {
+  const size_t before = ports_.size();
   for (auto port = ports_.begin(); port != ports_.end();) {
     const bool yields = port->user == user && port->space == port_space &&
                         port->source.port == to.source.port && meet(*port, to);
@@ -141,6 +142,7 @@ void Claims::yield_port(uint16_t port_space, const PortBinding& to, uid_t user) 
     ledger_.remove(port->number);
     port = ports_.erase(port);
   }
+  return ports_.size() < before;
 }
 
 bool Claims::take_connection(cm::ConnectionInfo& connection, uid_t user, bool is_awaited, TimePoint now) {

@@ -112,8 +112,9 @@ class Claims {
   bool hold(TimePoint now) const { return now < until_; }
   TimePoint until() const { return until_; }
 
-  // Releases the user's claims that conflict with `to`, the port to which the user is about to bind.
-  void yield_port(uint16_t port_space, const PortBinding& to, uid_t user);
+  // Releases the user's claims that conflict with `to`, the port to which the user is about to bind. Returns
+  // whether there were any.
+  bool yield_port(uint16_t port_space, const PortBinding& to, uid_t user);
   // Checks that the user had this connection with the former agent, and removes the claim. Returns false if
   // the user has no such claim or the claim has expired. `is_awaited`: the process with the QP has not
   // reconnected yet, so the claim has not expired. Sets connection.peer_has_roce_port from the ledger, as the

@@ -71,6 +71,13 @@ bool PortSpace::allows_more(const PortBinding& holder, PortRange ephemeral) {
   return shares_.is_trusted(holder.user) || shares_.allows(holder.user);
 }
 
+bool PortSpace::allows_port(const Holders* holders, const PortBinding& holder, PortRange ephemeral) {
+  const uint16_t port = port_of(holder.source);
+  const bool is_ephemeral = port >= ephemeral.first && port <= ephemeral.last;
+  const bool is_held = holders != nullptr && holds(*holders, holder.user);
+  return !is_ephemeral || is_held || allows_more(holder, ephemeral);
+}
+
 bool PortSpace::holds(const Holders& holders, uid_t user) {
   return std::ranges::find(holders, user, &PortBinding::user) != holders.end();
 }
@@ -102,17 +109,17 @@ Result<void> PortSpace::bind(PortBinding& holder, PortRange ephemeral) {
     if (is_full(*holders)) return fail(EADDRNOTAVAIL);
     if (const auto checked = check(*holders, holder, holder.reuse_address); !checked) return checked;
   }
-  const bool is_ephemeral = port >= ephemeral.first && port <= ephemeral.last;
-  const bool is_held = holders != nullptr && holds(*holders, holder.user);
-  if (is_ephemeral && !is_held && !allows_more(holder, ephemeral)) return fail(EADDRNOTAVAIL);
+  if (!allows_port(holders, holder, ephemeral)) return fail(EADDRNOTAVAIL);
   add(ports_[port].holders, holder, ephemeral);
   return {};
 }
 
-Result<void> PortSpace::resume(PortBinding& holder, PortRange ephemeral) {
+Result<void> PortSpace::resume(PortBinding& holder, PortRange ephemeral, Share share) {
   const auto found = ports_.find(port_of(holder.source));
   if (found == ports_.end() || !is_unique(found->second.holders, holder)) return bind(holder, ephemeral);
   if (is_full(found->second.holders)) return fail(EADDRNOTAVAIL);
+  const bool has_share = share == Share::kGranted || allows_port(&found->second.holders, holder, ephemeral);
+  if (!has_share) return fail(EADDRNOTAVAIL);
   add(found->second.holders, holder, ephemeral);
   return {};
 }

@@ -62,8 +62,10 @@ class PortSpace {
   // has no port
   Result<void> bind(PortBinding& holder, PortRange ephemeral = {});
   // Like bind(), for a port that a former agent assigned, maybe by bind_any(). Unlike bind(), allows other
-  // holders of the port, as long as their connections differ in an address or a port.
-  Result<void> resume(PortBinding& holder, PortRange ephemeral = {});
+  // holders of the port, as long as their connections differ in an address or a port. Beside other holders,
+  // kGranted asks no share: a former agent has counted the port already.
+  enum class Share : uint8_t { kIsAsked, kGranted };
+  Result<void> resume(PortBinding& holder, PortRange ephemeral = {}, Share share = Share::kIsAsked);
   // Sets a random port of `range` in holder.source and binds the holder to it. Holders may share the port if
   // their connections differ in an address or a port. Fails with EADDRNOTAVAIL if no port is left.
   Result<void> bind_any(PortBinding& holder, PortRange range, Random& random);
@@ -97,6 +99,8 @@ class PortSpace {
   static bool is_unique(const Holders& holders, const PortBinding& holder);
   // Returns whether the user may hold another ephemeral port.
   bool allows_more(const PortBinding& holder, PortRange ephemeral);
+  // Returns whether the user may hold the port of `holder`, which has these other holders (nullptr: none).
+  bool allows_port(const Holders* holders, const PortBinding& holder, PortRange ephemeral);
   static bool holds(const Holders& holders, uid_t user);
   static bool is_full(const Holders& holders);
   void add(Holders& holders, PortBinding& holder, PortRange ephemeral);

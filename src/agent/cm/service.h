@@ -226,7 +226,7 @@ class CmService final : private cm::Sink {
     explicit Shares(uid_t own) : identifiers(kAll, own), waiting_events(kAll, own), groups(kAll, own) {}
 
     Quota identifiers;
-    Quota waiting_events;  // queued in the agent, because sockets are full
+    Quota waiting_events;  // queued in the agent, because sockets have no room
     Quota groups;
   };
   Shares& shares() { return shares_; }

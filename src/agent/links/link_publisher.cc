@@ -15,6 +15,12 @@
 
 namespace verbena::agent {
 
+namespace {
+
+constexpr const char* kNotJoined = "the multicast group cannot be joined";
+
+}  // namespace
+
 void LinkPublisher::begin() {
   begun_ = true;
   publish();
@@ -98,23 +104,41 @@ RequestResult<> LinkRequests::set_peers(const Lessee& client, const protocol::Pe
 }
 
 // Any client that may have a slot may join groups: the kernel lets every process do so.
-RequestResult<> LinkRequests::join_group(const Lessee& client, const protocol::GroupRequest& request) {
-  constexpr const char* kRefused = "the multicast group cannot be joined";
+LaterResult<> LinkRequests::join_group(const Lessee& client, const protocol::GroupRequest& request) {
+  return [this, user = client.uid, request](const Answer<>& answer) {
+    const auto begun = begin_join(user, request, answer);
+    if (!begun) answer(refuse(begun.error().code, kNotJoined));
+  };
+}
+
+Result<void> LinkRequests::begin_join(uid_t user, const protocol::GroupRequest& request,
+                                      const Answer<>& answer) {
   roce::Address group;
   std::copy(std::begin(request.group), std::end(request.group), group.bytes.begin());
-  if (!group.is_multicast()) return refuse(EINVAL, kRefused);
-  if (!wire_.has_sockets()) return refuse(ENETDOWN, kRefused);
+  if (!group.is_multicast()) return fail(EINVAL);
+  if (!wire_.has_sockets()) return fail(ENETDOWN);
   const auto& links = links_.links();
   const auto link = std::ranges::find(links, request.device_index, &control::Link::device_index);
-  if (link == links.end()) return refuse(ENODEV, kRefused);
-  auto socket = net::open_multicast_socket(group, link->interface_index, port_);
-  if (!socket) return refuse(socket.error().code, kRefused);
-  if (!wire_.guard(socket->get())) return refuse(errno, kRefused);
-  const auto added = group_sockets_.add(client.uid, socket->get(), MonotonicClock::now());
+  if (link == links.end()) return fail(ENODEV);
+  if (!closer_.allows(user)) return fail(EMFILE);
+  const auto open = [group, interface_index = link->interface_index, port = port_,
+                     guard = wire_.guard()]() -> Result<UniqueFd> {
+    auto socket = net::open_multicast_socket(group, interface_index, port);
+    if (socket && !guard(socket->get())) return fail(errno);
+    return socket;
+  };
+  closer_.open(user, open, [this, user, answer](Result<ForeignCloser::SharedFd> socket) {
+    answer(end_join(user, std::move(socket)));
+  });
+  return {};
+}
+
+RequestResult<> LinkRequests::end_join(uid_t user, Result<ForeignCloser::SharedFd> socket) {
+  if (!socket) return refuse(socket.error().code, kNotJoined);
+  const int fd = (*socket)->get();
+  const auto added = group_sockets_.add(user, fd, MonotonicClock::now());
   if (!added) return refuse(added.error().code, "the user's programs have joined too many groups");
-  Reply<> reply;
-  reply.last_fd = std::move(*socket);
-  return reply;
+  return Reply<>{.fds = {fd}, .keeps = std::move(*socket)};
 }
 
 }  // namespace verbena::agent

@@ -72,8 +72,9 @@ class LinkPublisher {
 // Carries out clients' requests that read or change links (RDMA devices) or join multicast groups.
 class LinkRequests {
  public:
-  LinkRequests(LinkPublisher& links, const Wire& wire, uint16_t port)
-      : links_(links), wire_(wire), port_(port) {}
+  // REQUIRES: this object outlives the tasks of `closer`
+  LinkRequests(LinkPublisher& links, const Wire& wire, ForeignCloser& closer, uint16_t port)
+      : links_(links), wire_(wire), closer_(closer), port_(port) {}
 
   RequestResult<> get_links(const Lessee& client, const protocol::GetLinksRequest& request);
   // The next four methods change links. EPERM if the client's user is neither root nor the agent's own.
@@ -83,15 +84,22 @@ class LinkRequests {
   RequestResult<> set_peers(const Lessee& client, const protocol::PeersRequest& request);
   // Returns a new UDP socket that has joined the multicast group on the device. EINVAL if the address is not
   // multicast, ENETDOWN if the agent does not have UDP port 4791, ENODEV if there is no such device. ENOSPC
-  // if the user's programs have too many of these sockets. Otherwise the kernel's error.
-  RequestResult<> join_group(const Lessee& client, const protocol::GroupRequest& request);
+  // if the user's programs have too many of these sockets, EMFILE if the agent has too many descriptors of
+  // the user open. Otherwise the kernel's error.
+  //
+  // A thread of the user makes and joins the socket. Joining and leaving a group wait for the kernel's lock
+  // for network devices (RTNL), which any user with a network namespace of its own can hold for seconds.
+  LaterResult<> join_group(const Lessee& client, const protocol::GroupRequest& request);
 
  private:
   template <class Change>
   RequestResult<> change(const Lessee& client, const Change& change);
+  Result<void> begin_join(uid_t user, const protocol::GroupRequest& request, const Answer<>& answer);
+  RequestResult<> end_join(uid_t user, Result<ForeignCloser::SharedFd> socket);
 
   LinkPublisher& links_;
   const Wire& wire_;
+  ForeignCloser& closer_;
   const uint16_t port_;
   GroupSockets group_sockets_{::geteuid()};
 };

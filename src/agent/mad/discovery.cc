@@ -184,7 +184,7 @@ void Discovery::begin(uint32_t device_index, const LinkFabric& fabric) {
     const auto path = path_to_group(fabric.link, group);
     if (!path) continue;
     auto socket = net::open_multicast_socket(group, fabric.link.interface_index, port_);
-    if (!socket || !wire_.guard(socket->get())) {
+    if (!socket || !wire_.guard()(socket->get())) {
       log_info("the neighbours of {} are not looked for: its multicast group cannot be joined",
                fabric.link.name);
       continue;

@@ -109,7 +109,7 @@ struct ForeignCloser::Work {
 
   const uid_t user;
   const std::shared_ptr<Closed> closed;
-  const std::shared_ptr<Work> closing;  // null if this is the thread that closes
+  const std::shared_ptr<Work> closing;  // null if this is the thread that closes or opens
   // Descriptors of a kind that can block are closed by one thread, so a user blocks one.
   const size_t max_threads;
   std::mutex mutex;
@@ -205,6 +205,18 @@ Result<void> ForeignCloser::work_with(uid_t user, int file, FileWork work, Task 
   return {};
 }
 
+// Only the agent's thread destroys the share, with `then`.
+void ForeignCloser::open(uid_t user, Open open, Opened then) {
+  const auto opened = std::make_shared<Result<UniqueFd>>(fail(ENOMEM));
+  Item item;
+  item.work = [opened, open = std::move(open)](int) { *opened = open(); };
+  item.then = [this, user, opened, share = count(user), then = std::move(then)] {
+    if (!*opened) return then(fail(opened->error().code));
+    then(this->share(user, std::move(**opened), share));
+  };
+  enqueue(threads_of(user).opening, std::move(item));
+}
+
 void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {
   enqueue(threads_of(user).closing, {std::move(socket), count(user), {}, true});
 }
@@ -226,6 +238,7 @@ ForeignCloser::Threads& ForeignCloser::threads_of(uid_t user) {
   Threads& threads = users_[user];
   if (!threads.closing) threads.closing = std::make_shared<Work>(user, closed_, nullptr);
   if (!threads.shutting_down) threads.shutting_down = std::make_shared<Work>(user, closed_, threads.closing);
+  if (!threads.opening) threads.opening = std::make_shared<Work>(user, closed_, nullptr);
   return threads;
 }
 
@@ -279,7 +292,9 @@ bool ForeignCloser::is_behind(uid_t user) const {
 void ForeignCloser::forget_idle() {
   if (users_.size() < kManyUsers) return;
   std::erase_if(users_, [](const auto& entry) {
-    return entry.second.shutting_down->waiting == 0 && entry.second.closing->waiting == 0;
+    const Threads& threads = entry.second;
+    return threads.shutting_down->waiting == 0 && threads.closing->waiting == 0 &&
+           threads.opening->waiting == 0;
   });
 }
 

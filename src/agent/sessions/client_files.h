@@ -34,6 +34,9 @@ namespace verbena::agent {
 // file's pages, and the processes can hold these for seconds (madvise(2), fallocate(2)). So the agent's
 // thread never reads such a file.
 //
+// Also opens sockets for which the kernel may make the caller wait for a lock (open()). Another thread of the
+// user does that, so the wait delays neither closes nor reads.
+//
 // The agent's own ends of sockets are shut down on other threads of the user. A shutdown may take long,
 // because it wakes all epoll(7) watches of the other end, and a user may make any number of watches. But a
 // shutdown never blocks. If the socket still contains descriptors that were sent to the agent, it is passed
@@ -105,6 +108,15 @@ class ForeignCloser {
   // Like work_and_close(), but with a copy of the descriptor `file`. Fails with EMFILE if the user may have
   // no more descriptors or the agent has none left.
   Result<void> work_with(uid_t user, int file, FileWork work, Task then);
+  // A descriptor of share().
+  using SharedFd = std::shared_ptr<const UniqueFd>;
+  // Opens a file. Runs on the user's opening thread, so it must not use objects of the agent's thread.
+  using Open = std::function<Result<UniqueFd>()>;
+  // Takes the opened file or the error. Runs on the agent's thread, in a turn of the user.
+  using Opened = std::function<void(Result<SharedFd>)>;
+  // Makes the user's opening thread call `open`, after its earlier calls for the user. Then passes the result
+  // to `then`. The file counts as the user's from now on until it is closed, as by share().
+  void open(uid_t user, Open open, Opened then);
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().
   void name_and_close(uid_t user, UniqueFd socket);
@@ -135,6 +147,7 @@ class ForeignCloser {
   struct Threads {
     std::shared_ptr<Work> closing;
     std::shared_ptr<Work> shutting_down;  // passes descriptors on to `closing`
+    std::shared_ptr<Work> opening;        // has no descriptors
   };
   Threads& threads_of(uid_t user);
   static void enqueue(const std::shared_ptr<Work>& work, Item item);
@@ -172,9 +185,10 @@ class ClientFile {
   }
 
   int get() const { return fd_.get(); }
-  // Binds a nameless Unix socket to a random name, later on the user's thread. The name prevents a long
-  // send(2): if the client sets SO_PASSCRED, the kernel must find a free name for a nameless socket
-  // (base/socket_option.h). Fails with the kernel's error if the agent has no descriptor for a copy.
+  // Makes the closer's thread of this user bind a nameless Unix socket to a random name. Returns before that
+  // is done, and does not tell if it fails. The name prevents a long send(2): if the client sets SO_PASSCRED,
+  // the kernel must find a free name for a nameless socket (base/socket_option.h). Errors: the kernel's, if
+  // the agent has no descriptor for a copy.
   Result<void> name_socket() const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   // Makes the user's closing thread do the work with the file and then close the file, like

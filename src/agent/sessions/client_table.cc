@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/sessions/client_table.h"
 
+#include <pthread.h>
+
+#include "base/detached_thread.h"
 #include "base/socket_option.h"
 #include "control/model/message_socket.h"
 
@@ -13,6 +16,14 @@ constexpr size_t kMaxSessions = 8192;
 constexpr Duration kHelloTimeout = std::chrono::seconds(10);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 constexpr Duration kRefusalPause = std::chrono::milliseconds(5);
+constexpr size_t kListenerStack = 256 << 10;
+
+// Runs on a thread of its own.
+void* close_listener(void* listener) {
+  ::pthread_setname_np(::pthread_self(), "verbena-listen");
+  const std::unique_ptr<UniqueFd> owned(static_cast<UniqueFd*>(listener));
+  return nullptr;
+}
 
 }  // namespace
 
@@ -29,13 +40,31 @@ ClientTable::ClientTable(EventLoop& loop, ClientSockets& sockets, Quota::Size ro
       quota_(std::make_shared<Quota>(room, ::geteuid())) {}
 
 Result<void> ClientTable::listen(std::vector<UniqueFd> names) {
-  listeners_ = std::move(names);
-  for (const UniqueFd& listener : listeners_) {
-    if (::listen(listener.get(), kBacklog) != 0) return fail(errno);
-    network_namespace_ = network_namespace_of(listener.get());
-    loop_.watch(listener.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
+  for (UniqueFd& name : names) {
+    const int socket = name.get();
+    const bool is_passed = get_option<int>(socket, SOL_SOCKET, SO_ACCEPTCONN).value_or(0) != 0;
+    listeners_.push_back({std::move(name), is_passed});
+    if (::listen(socket, kBacklog) != 0) return fail(errno);
+    network_namespace_ = network_namespace_of(socket);
+    loop_.watch(socket, EPOLLIN, [this](uint32_t) { accept_some(); });
   }
   return {};
+}
+
+// The kernel frees a socket's name first, and then closes what is in the socket. So each socket has a thread:
+// the close of one does not keep the name of the other. The end of the process interrupts a lingering close.
+// Where no thread can be started, the socket is closed by the end of the process, which lingers for nobody.
+void ClientTable::stop_listening() {
+  for (Listener& listener : std::exchange(listeners_, {})) {
+    loop_.forget(listener.socket.get());
+    if (!listener.is_passed) ::shutdown(listener.socket.get(), SHUT_RDWR);
+    auto owned = std::make_unique<UniqueFd>(std::move(listener.socket));
+    if (start_detached_thread(close_listener, owned.get(), kListenerStack)) {
+      owned.release();  // owned by the thread now
+    } else {
+      (void)owned->release();
+    }
+  }
 }
 
 bool ClientTable::accept_some() {
@@ -47,7 +76,7 @@ bool ClientTable::accept_some() {
 // Accepts from the sockets in turn: a user that fills the queue of one cannot block clients of another.
 bool ClientTable::accept_one() {
   for (size_t tried = 0; tried < listeners_.size(); ++tried) {
-    const int listener = listeners_[next_listener_++ % listeners_.size()].get();
+    const int listener = listeners_[next_listener_++ % listeners_.size()].socket.get();
     if (accept_from(listener)) return true;
   }
   return false;
@@ -130,7 +159,7 @@ bool ClientTable::has_room_for(int socket, const ucred& peer) const {
 // next connection is. So nobody is accepted while too many refused ones wait to be shut down.
 bool ClientTable::refuse(uid_t user, UniqueFd socket) {
   if (!expects_early_descriptors_ && !sockets_.closer().allows(user)) {
-    for (const UniqueFd& listener : listeners_) pass_descriptors(listener.get(), false);
+    for (const Listener& listener : listeners_) pass_descriptors(listener.socket.get(), false);
   }
   if (sockets_.refuse(user, std::move(socket))) return true;
   log_warning("too many refused clients wait to be disconnected: no new clients for a moment");
@@ -142,9 +171,9 @@ bool ClientTable::refuse(uid_t user, UniqueFd socket) {
 void ClientTable::pause(Duration time) {
   loop_.at(MonotonicClock::now() + time, [this] {
     if (!sockets_.may_refuse()) return pause(kRefusalPause);
-    for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), EPOLLIN);
+    for (const Listener& listener : listeners_) loop_.set_events(listener.socket.get(), EPOLLIN);
   });
-  for (const UniqueFd& listener : listeners_) loop_.set_events(listener.get(), 0);
+  for (const Listener& listener : listeners_) loop_.set_events(listener.socket.get(), 0);
 }
 
 void ClientTable::close(uint64_t id) {
@@ -164,7 +193,7 @@ void ClientTable::end(uint64_t id) {
 }
 
 void ClientTable::clear() {
-  listeners_.clear();
+  stop_listening();
   // Callbacks of an ending session must not find sessions that are half destroyed.
   const auto ending = std::exchange(sessions_, {});
   for (auto& [id, client] : std::exchange(coming_, {})) {

@@ -44,8 +44,10 @@ class ClientTable {
   // in the agent. It is not done earlier, because libraries from before November 2026 send an unneeded
   // takeover state, and would take the refusal for an error.
   void expect_no_early_descriptors() { expects_early_descriptors_ = false; }
-  // Stops accepting clients.
-  void stop_listening() { listeners_.clear(); }
+  // Stops accepting clients. The agent's own listening sockets refuse connections from then on; that of a
+  // service manager stays as it is. Never waits. Threads close the sockets, because a close may take as long
+  // as a waiting client likes: it also closes the descriptors that the client has sent.
+  void stop_listening();
   // Accepts or refuses the next client. An accepted client's session starts in a turn of its user
   // (UserTurns). Returns false if no client is waiting, if the agent has no descriptors left for one, or if
   // too many refused clients wait to be disconnected.
@@ -71,6 +73,10 @@ class ClientTable {
   }
 
  private:
+  struct Listener {
+    UniqueFd socket;
+    bool is_passed;  // by a service manager, which goes on listening
+  };
   struct Coming {
     UniqueFd socket;
     ucred peer;
@@ -94,7 +100,7 @@ class ClientTable {
   ClientSockets& sockets_;
   AgentHost& agent_;
   const MakeSession make_session_;
-  std::vector<UniqueFd> listeners_;
+  std::vector<Listener> listeners_;
   bool expects_early_descriptors_ = true;
   size_t next_listener_ = 0;            // index of the next listener to accept from
   uint64_t network_namespace_ = 0;      // 0: not supported by the kernel

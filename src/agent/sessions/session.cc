@@ -14,6 +14,9 @@ using protocol::TraceCall;
 // Maximum number of descriptors in a reply.
 constexpr size_t kMaxFilesOfReply = 3;
 
+// Number of descriptors in the reply to a request with a LaterResult.
+constexpr size_t kFilesOfLaterReply = 1;
+
 // Maximum time for which a request waits until its user's programs have received their descriptors.
 constexpr Duration kPatience = std::chrono::seconds(5);
 
@@ -44,6 +47,18 @@ struct Traits<Result (Role::*)(const Lessee&, const Request_&, Descriptor...)> {
 };
 
 }  // namespace
+
+// A request with a LaterResult. Its destructor closes the session if that still awaits the result.
+struct Session::Awaited {
+  explicit Awaited(std::weak_ptr<Session*> by) : session(std::move(by)) {}
+  ~Awaited() {
+    if (const auto still = session.lock()) survive_lack_of_memory([&] { (*still)->close(); });
+  }
+  Awaited(const Awaited&) = delete;
+  Awaited& operator=(const Awaited&) = delete;
+
+  const std::weak_ptr<Session*> session;
+};
 
 template <auto Role, auto Method>
 constexpr Session::Request Session::request(MessageType type) {
@@ -124,7 +139,11 @@ const Session::Request Session::kRequests[] = {
 
 Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share)
     : parts_(parts),
-      client_{id, peer.uid, peer.pid, start_time_of(peer.pid), {}, protocol::kProtocolVersion},
+      client_{.session = id,
+              .uid = peer.uid,
+              .pid = peer.pid,
+              .program = {},
+              .protocol_version = protocol::kProtocolVersion},
       socket_(parts.sockets, peer.uid, std::move(socket), ClientSockets::For::kReplies, share),
       events_(parts.loop, parts.sockets, peer.uid, parts.links, *this, share) {
   UniqueFd process = watch_peer(socket_.get(), peer.pid);
@@ -132,11 +151,10 @@ Session::Session(const Parts& parts, uint64_t id, UniqueFd socket, const ucred& 
   client_.process = parts.sockets.closer().share(peer.uid, std::move(process), std::move(share));
   parts_.loop.watch_for(peer.uid, socket_.get(), EPOLLIN,
                         [this](uint32_t events) { return take_events(events); });
-  // After the start time was read. From Linux 6.16 on, processes that have ended have pidfds, too.
+  // From Linux 6.16 on, processes that have ended have pidfds, too.
   if (!client_.process || has_ended(client_.process->get())) {  // so that its number may be another's
     client_.process = nullptr;
     client_.pid = 0;
-    client_.start_time = 0;
     return;
   }
   try {
@@ -156,6 +174,7 @@ Session::~Session() {
   parts_.loop.forget(socket_.get());
   if (client_.process) parts_.loop.forget(client_.process->get());
   end_wait();
+  end_awaiting();
   if (cm_) parts_.connection_management.gone_clients().add(std::move(cm_));
 }
 
@@ -169,10 +188,11 @@ bool Session::take_events(uint32_t events) {
 }
 
 bool Session::on_readable(uint32_t events) {
-  if ((pending_hello_ || wait_) && (events & (EPOLLHUP | EPOLLERR)) != 0) close();
+  if ((pending_hello_ || wait_ || awaiting_) && (events & (EPOLLHUP | EPOLLERR)) != 0) close();
   if (closing_ || pending_hello_) return false;
   // If the client has read its replies, there is room for other clients.
   if ((events & EPOLLOUT) != 0 && socket_.is_read()) listen();
+  if (awaiting_) return false;
   if (go_on()) return true;
   if (wait_ && (events & EPOLLIN) == 0) return false;
   std::byte buffer[protocol::kMaxAgentMessageBytes];
@@ -188,10 +208,11 @@ bool Session::on_readable(uint32_t events) {
   return true;
 }
 
-// Watches for requests, and for the client's reading while descriptors are unread.
+// Watches for requests unless a result is awaited, and for the client's reading while descriptors are unread.
 void Session::listen() {
   if (pending_hello_ || closing_) return;
-  parts_.loop.set_events(socket_.get(), EPOLLIN | (socket_.is_read() ? 0u : uint32_t{EPOLLOUT}));
+  const uint32_t requests = awaiting_ ? 0u : uint32_t{EPOLLIN};
+  parts_.loop.set_events(socket_.get(), requests | (socket_.is_read() ? 0u : uint32_t{EPOLLOUT}));
 }
 
 // A request that came at `since` and makes a file is refused only if the user's programs still hold others.
@@ -411,6 +432,31 @@ void Session::answer(const MessageHeader& request, SlicedResult<Message> slices)
     return !outcome;
   };
   go_on();
+}
+
+// The reply's descriptor counts as sent while the result is awaited. Otherwise any number of sessions could
+// have theirs sent later, beyond the user's share.
+template <class Message>
+void Session::answer(const MessageHeader& request, LaterResult<Message> begin) {
+  auto self = std::make_shared<Session*>(this);
+  const auto awaited = std::make_shared<Awaited>(self);
+  parts_.sockets.sent(client_.uid, kFilesOfLaterReply, ClientSockets::For::kReplies);
+  awaiting_ = std::move(self);
+  listen();
+  begin([awaited, request](RequestResult<Message> outcome) {
+    const auto still = awaited->session.lock();
+    if (!still || (*still)->closing_) return;
+    Session& session = **still;
+    session.end_awaiting();
+    if (!survive_lack_of_memory([&] { session.answer(request, std::move(outcome)); })) session.close();
+    session.listen();
+  });
+}
+
+void Session::end_awaiting() {
+  if (!awaiting_) return;
+  awaiting_.reset();
+  parts_.sockets.taken(client_.uid, kFilesOfLaterReply, ClientSockets::For::kReplies);
 }
 
 bool Session::go_on() {

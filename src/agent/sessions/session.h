@@ -85,6 +85,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
                       ClientFile descriptor);
   };
   static const Request kRequests[];
+  struct Awaited;
   static const Request* find_request(uint16_t type);
   template <auto Role, auto Method>
   static constexpr Request request(protocol::MessageType type);
@@ -140,6 +141,8 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
   template <class Message>
   void answer(const protocol::MessageHeader& request, SlicedResult<Message> slices);
+  template <class Message>
+  void answer(const protocol::MessageHeader& request, LaterResult<Message> begin);
   // Returns whether the next request may be handled now: its descriptors may be received, the descriptors of
   // its reply may be sent, no look of HeldFiles is needed, and a slot may be leased
   // (SlotLeases::is_behind()). Otherwise starts to wait and returns false. Once a request has waited for 5
@@ -147,6 +150,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   bool may_go_on(ConstBytes message, bool has_files);
   bool are_files_known(ConstBytes message, TimePoint since) const;
   void end_wait();
+  void end_awaiting();
   // Does one step of the unfinished request and returns true. Returns false if no request is unfinished: only
   // then may the next message be handled.
   bool go_on();
@@ -169,6 +173,9 @@ class Session : private CmClient::Host, private ClientEvents::Client {
     UserTimers::Id timer;
   };
   std::optional<Wait> wait_;
+  // While the session awaits a LaterResult: the session itself, for the request's Answer. No message is
+  // handled meanwhile, and the reply's descriptor counts as sent.
+  std::shared_ptr<Session*> awaiting_;
   std::unique_ptr<CmClient> cm_;
 };
 

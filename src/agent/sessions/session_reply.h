@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Reply {
   Message message{};
   std::vector<int> fds{};  // owned by others, and open until the reply is sent
   UniqueFd last_fd{};      // owned by the reply; sent after `fds`
+  // Keeps a descriptor of `fds` open until the reply is sent. For one whose close may take long
+  // (ForeignCloser::share()).
+  std::shared_ptr<const UniqueFd> keeps{};
 };
 
 // The reply to a request that was carried out, or an error.
@@ -38,6 +42,16 @@ inline RequestResult<> plain_reply(const Result<void>& outcome, std::string_view
 // Carries out a request in steps. Called until it returns a result, unless the session ends earlier.
 template <class Message = protocol::PlainReply>
 using SlicedResult = std::function<std::optional<RequestResult<Message>>()>;
+
+// Takes the result of a request, on the agent's thread. Drops the result if the session has ended. If the
+// last copy is destroyed without a call, the session is closed.
+template <class Message = protocol::PlainReply>
+using Answer = std::function<void(RequestResult<Message>)>;
+
+// Begins a request that another thread works on, because it may wait for locks of the kernel. Called once.
+// Passes the result to the Answer, now or later. REQUIRES: the reply has at most one descriptor
+template <class Message = protocol::PlainReply>
+using LaterResult = std::function<void(Answer<Message>)>;
 
 // Returns whether the user may see all processes: root and the agent's own user may. Others see only their
 // own processes, because a process that knows a QPN can interfere with the QP's owner.

@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "agent/sessions/client_files.h"
 #include "base/format.h"
@@ -78,6 +80,10 @@ bool is_frozen(pid_t pid) {
   }
   return false;
 }
+
+// The type of the file system that gives each process an inode number of its own (pidfs; PID_FS_MAGIC in
+// newer headers). Pidfds of older kernels all have the same inode.
+constexpr auto kPidFileSystem = 0x50494446;
 
 namespace fs = std::filesystem;
 
@@ -150,6 +156,13 @@ pid_t pid_of(int pidfd) {
   const char* const begin = text.view().data() + at + kField.size();
   std::from_chars(begin, text.view().data() + text.view().size(), pid);
   return std::max(pid, 0);  // -1: it has ended
+}
+
+uint64_t unique_number_of(int pidfd) {
+  struct statfs system {};
+  struct stat status {};
+  if (::fstatfs(pidfd, &system) != 0 || system.f_type != kPidFileSystem) return 0;
+  return ::fstat(pidfd, &status) == 0 ? status.st_ino : 0;
 }
 
 UniqueFd watch_peer(int socket, pid_t pid) {

@@ -23,6 +23,10 @@ class ForeignCloser;  // agent/sessions/client_files.h
 // Returns the start time of the process in clock ticks since boot, or 0 if unknown. Pid and start time
 // together identify a process: pids are reused, but not within one clock tick. Readers in different time
 // namespaces get the same value, within one tick.
+//
+// Not for the agent's main thread, but for a thread of the process's user (ForeignCloser). A read of
+// /proc/PID/stat takes a reference to the process's memory. If the process ends meanwhile, the reader frees
+// the memory and closes the files that were mapped there. That takes as long as the user likes.
 uint64_t start_time_of(pid_t pid);
 // Returns whether two start times can be of the same process: they differ by at most one tick.
 bool is_same_start(uint64_t one, uint64_t other);
@@ -49,9 +53,13 @@ bool has_ended(int pidfd);
 bool is_pidfd(int fd);
 // Returns the process's pid in the agent's pid namespace, or 0 if it has ended or is not visible there.
 pid_t pid_of(int pidfd);
+// Returns a number that no other process has had since boot, or 0 before Linux 6.9. REQUIRES: `pidfd` is a
+// pidfd
+uint64_t unique_number_of(int pidfd);
 
 // Returns whether a process is stopped by a signal or a debugger, or frozen with its control group, as in a
-// paused container. Reads /proc and /sys/fs/cgroup. Returns false if these cannot be read, and for pid 0.
+// paused container. Reads /proc and /sys/fs/cgroup. Returns false if these cannot be read, and for pid 0. Not
+// for the agent's main thread, like start_time_of().
 bool is_stopped(pid_t pid);
 
 // The owner and inode of a socket that is bound to a UDP port, from /proc/net/udp or udp6.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/slot_leases.h"
 
+#include "agent/sessions/client_files.h"
+#include "base/log.h"
+
 namespace verbena::agent {
 
 Orphans::~Orphans() {
@@ -10,13 +13,12 @@ Orphans::~Orphans() {
 std::optional<SharedProcess> Orphans::find_process(const Lessee& lessee) const {
   if (lessee.process) return has_ended(lessee.process->get()) ? nullptr : lessee.process;
   if (lessee.pid <= 0) return std::nullopt;
-  SharedProcess process = share_process(watch_process(lessee.pid), closer_, lessee.uid);
-  return process && is_same_start(start_time_of(lessee.pid), lessee.start_time) ? process : nullptr;
+  return share_process(watch_process(lessee.pid), closer_, lessee.uid);
 }
 
 bool Orphans::watch(const LeasedSlot& slot, OnEnd on_end) {
   if (orphans_.contains(slot.index)) return true;
-  auto end = [index = slot.index, on_end = std::move(on_end)] { on_end(index); };
+  auto end = [index = slot.index, on_end] { on_end(index); };
   const auto process = find_process(slot.lessee);
   if (!process) {
     const auto timer = loop_.at(MonotonicClock::now() + unseen_patience_, std::move(end));
@@ -29,7 +31,23 @@ bool Orphans::watch(const LeasedSlot& slot, OnEnd on_end) {
     return false;
   });
   orphans_[slot.index] = {.process = *process, .timer = std::nullopt};
+  if (!slot.lessee.process && slot.lessee.start_time != 0) check_start(slot, *process, std::move(on_end));
   return true;
+}
+
+// If no thread can be asked, trusts the pid: at worst, the slot stays leased until a later process ends.
+void Orphans::check_start(const LeasedSlot& slot, const SharedProcess& process, OnEnd on_end) {
+  if (closer_ == nullptr) return;
+  const auto is_same = std::make_shared<bool>(true);
+  const auto check = [is_same, pid = slot.lessee.pid, start = slot.lessee.start_time](int) {
+    *is_same = is_same_start(start_time_of(pid), start);
+  };
+  const auto take = [this, is_same, process, index = slot.index, on_end = std::move(on_end)] {
+    const auto found = orphans_.find(index);
+    if (!*is_same && found != orphans_.end() && found->second.process == process) on_end(index);
+  };
+  const auto begun = closer_->work_with(slot.lessee.uid, process->get(), check, take);
+  if (!begun) log_debug("pid {} may be a later process: errno {}", slot.lessee.pid, begun.error().code);
 }
 
 bool Orphans::remove(uint32_t slot) {

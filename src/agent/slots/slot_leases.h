@@ -28,11 +28,12 @@ namespace verbena::agent {
 // A pidfd shows when an orphan ends. The pidfd comes from the takeover state or is opened by the recorded
 // pid. If neither a pidfd nor a pid is known, the orphan counts as ended if it has not reconnected within 30
 // seconds. This happens if the former agent did not see the orphan's pid namespace and recorded no pidfd. It
-// recorded none if the kernel lacks SO_PEERPIDFD or that agent was of an older release.
+// recorded none if the kernel lacks SO_PEERPIDFD or that agent was of an older release. If a pid was recorded
+// without a pidfd, the start time shows whether it is still the same process.
 class Orphans {
  public:
   using OnEnd = std::function<void(uint32_t slot)>;
-  // `closer` closes pidfds.
+  // `closer` closes pidfds and reads start times. REQUIRES: this object outlives the tasks of `closer`
   explicit Orphans(EventLoop& loop, ForeignCloser* closer = nullptr,
                    Duration unseen_patience = std::chrono::seconds(30))
       : loop_(loop), closer_(closer), unseen_patience_(unseen_patience) {}
@@ -41,7 +42,8 @@ class Orphans {
   Orphans& operator=(const Orphans&) = delete;
 
   // Watches the slot's process, and calls `on_end` when the process ends, in a turn of the process's user.
-  // Returns false if the process has ended already.
+  // Returns false if the process has ended already. Also calls `on_end` if the pid turns out to be that of a
+  // later process.
   bool watch(const LeasedSlot& slot, OnEnd on_end);
   // Stops watching the slot's process. Called when the process reconnects or its slot is taken back. Returns
   // whether the slot had an orphan.
@@ -56,6 +58,9 @@ class Orphans {
   };
   // Returns the pidfd, a null pointer if the process has ended, or nullopt if neither pidfd nor pid is known.
   std::optional<SharedProcess> find_process(const Lessee& lessee) const;
+  // Reads the process's start time on the user's thread (start_time_of()), and ends the orphan if it is not
+  // the recorded one.
+  void check_start(const LeasedSlot& slot, const SharedProcess& process, OnEnd on_end);
 
   EventLoop& loop_;
   ForeignCloser* const closer_;

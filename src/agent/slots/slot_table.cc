@@ -34,7 +34,7 @@ Result<UniqueFd> make_status_page() {
 void take_process(Lessee& lessee, UniqueFd pidfd, ForeignCloser* closer) {
   if (!pidfd || !is_pidfd(pidfd.get())) return;
   lessee.pid = pid_of(pidfd.get());
-  lessee.start_time = start_time_of(lessee.pid);
+  lessee.start_time = 0;
   lessee.process = share_process(std::move(pidfd), closer, lessee.uid);
 }
 
@@ -152,10 +152,11 @@ SlotTable::Entry* SlotTable::find_orphan(uint32_t index, uid_t user) {
 Result<void> SlotTable::keep(uint32_t index, const Lessee& lessee) {
   Entry* const entry = find_orphan(index, lessee.uid);
   if (entry == nullptr) return fail(ENOENT);
-  // Another process of the user has no QPs in this slot. A process that the agent does not see must name the
-  // secret, if the page has one.
+  // Another process of the user has no QPs in this slot. A pid is not reused while its process lives; Orphans
+  // checks the processes that have no pidfd here. A process that the agent does not see must name the secret,
+  // if the page has one.
   const Lessee& before = entry->lessee;
-  if (before.pid != lessee.pid || !is_same_start(before.start_time, lessee.start_time)) return fail(ENOENT);
+  if (before.pid != lessee.pid || (before.process && has_ended(before.process->get()))) return fail(ENOENT);
   if (before.pid <= 0 && !has_secret(*entry, {})) return fail(ENOENT);
   give_to(index, *entry, lessee);
   return {};

@@ -30,19 +30,24 @@ struct Lessee {
   uint64_t session = 0;  // 0 if the process has not reconnected since a restart of the agent
   uid_t uid = 0;
   pid_t pid = 0;
-  uint64_t start_time = 0;  // start_time_of(pid); 0 if unknown
+  uint64_t start_time = 0;  // start_time_of(pid), from a former agent that recorded no pidfd; else 0
   std::string program;
   uint16_t protocol_version = 0;  // of the process's library; 0 if not known yet
   bool shares_port = true;        // false if its user may have no socket: packets are forwarded
   SharedProcess process = {};     // a pidfd; null if there is none
 };
 
-// Returns a number that all sessions of a process share and no other process has, made of pid and start time.
-// Returns the session's number if the pid is unknown.
+// Returns a number that all sessions of a process share and no other process has, from its pidfd. Before
+// Linux 6.9, a later process of the same user and pid has the same number. Returns the session's number if
+// neither tells. For traces only.
 inline uint64_t process_number(const Lessee& lessee) {
   constexpr int kPidBits = 22;  // PID_MAX_LIMIT of 64-bit kernels
+  constexpr uint64_t kFromPidfd = uint64_t{1} << 62;
+  constexpr uint64_t kFromPid = uint64_t{1} << 61;
+  const uint64_t unique = lessee.process ? unique_number_of(lessee.process->get()) : 0;
+  if (unique != 0) return kFromPidfd | unique;
   if (lessee.pid == 0) return lessee.session;
-  return lessee.start_time << kPidBits | static_cast<uint32_t>(lessee.pid);
+  return kFromPid | uint64_t{lessee.uid} << kPidBits | static_cast<uint32_t>(lessee.pid);
 }
 
 struct LeasedSlot {

@@ -233,6 +233,8 @@ Result<uint32_t> Wire::add() {
   auto socket = net::open_receive_socket(port_);
   if (!socket) return fail(socket.error().code);
   net::forbid_sending(socket->get());
+  // Before the kernel steers packets to it: a flood would keep unmute() draining the queue.
+  if (!attach_filter(socket->get(), kNothing)) return fail(errno);
   const uint32_t slot = size();
   sockets_.push_back(std::make_shared<const UniqueFd>(std::move(*socket)));
   if (const auto steered = steer(); !steered) {
@@ -287,8 +289,10 @@ void Wire::hear_peers_of(const std::vector<control::Link>& links) {
   }
 }
 
-bool Wire::guard(int socket) const {
-  return set_filter(socket, peer_filter_) && set_option(socket, SOL_SOCKET, SO_LOCK_FILTER, 1);
+std::function<bool(int socket)> Wire::guard() const {
+  return [filter = peer_filter_](int socket) {
+    return set_filter(socket, filter) && set_option(socket, SOL_SOCKET, SO_LOCK_FILTER, 1);
+  };
 }
 
 // ---- forwarding to processes that must not have the socket

@@ -76,7 +76,7 @@ class Wire {
   // Adopts the sockets of a killed agent, in the order of their slots from 0 on. EINVAL if the sockets are
   // not a group of this port. `shared` has the slots for which share() was called.
   Result<void> adopt(std::vector<UniqueFd> sockets, std::set<uint32_t> shared = {});
-  // Binds one more socket and returns its slot.
+  // Binds one more socket and returns its slot. The socket drops all packets until unmute().
   Result<uint32_t> add();
 
   bool has_sockets() const { return !sockets_.empty(); }
@@ -108,9 +108,10 @@ class Wire {
   // Sets a filter on the sockets of the port: a link that has a list of peers (Link::peers) receives packets
   // only from these peers.
   void hear_peers_of(const std::vector<control::Link>& links);
-  // Sets the filter of hear_peers_of() on another socket, such as one of a multicast group. Locks the filter,
-  // so that a program that gets the socket cannot remove it. Returns false and sets errno on failure.
-  bool guard(int socket) const;
+  // Returns a function that sets the present filter of hear_peers_of() on another socket, such as one of a
+  // multicast group. It locks the filter, so that a program that gets the socket cannot remove it. It returns
+  // false and sets errno on failure. Any thread may call it, also after this object's end.
+  std::function<bool(int socket)> guard() const;
 
   // Starts to forward the slot's packets to a process of `user`, which does not get the socket. mute() stops
   // the forwarding. The next take_receiver() returns the receiver's end of the socket pair, for the slot's

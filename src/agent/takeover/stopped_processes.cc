@@ -100,6 +100,7 @@ class StoppedProcesses::Slot final : private net::PacketHandler {
   }
   ProcessName process() const { return {uid_, pid_}; }
   bool has_unread() const { return has_packets(socket_); }
+  int page() const { return page_; }
 
   // Waits for the next packet. To end the watch may take as long as the user likes, who has the socket
   // (epoll(7)).
@@ -439,10 +440,13 @@ void StoppedProcesses::ask_soon(Slot& slot) {
 }
 
 void StoppedProcesses::look(ProcessName name) {
-  const auto curious = std::exchange(processes_.at(name).curious, {});
+  Process& process = processes_.at(name);
   const auto has_unread = [](const Slot* slot) { return slot->has_unread(); };
-  const bool is_stopped = std::ranges::any_of(curious, has_unread) && is_stopped_(name.pid);
-  for (Slot* slot : curious) is_stopped && slot->has_unread() ? slot->begin() : slot->watch();
+  if (std::ranges::any_of(process.curious, has_unread)) {
+    if (!read_state(name, **process.curious.begin())) process.look.arm(MonotonicClock::now() + kPatience);
+    return;
+  }
+  for (Slot* slot : std::exchange(process.curious, {})) slot->watch();
   forget_if_done(name);
 }
 
@@ -455,8 +459,35 @@ void StoppedProcesses::answers(Slot& slot) {
 void StoppedProcesses::check(ProcessName name) {
   Process& process = processes_.at(name);
   if (process.answering.empty()) return;
-  if (is_stopped_(name.pid)) return process.check.arm(MonotonicClock::now() + kStateInterval);
-  for (Slot* slot : std::exchange(process.answering, {})) slot->end();
+  if (!read_state(name, **process.answering.begin()))
+    process.check.arm(MonotonicClock::now() + kStateInterval);
+}
+
+bool StoppedProcesses::read_state(ProcessName name, const Slot& slot) {
+  Process& process = processes_.at(name);
+  if (process.state) return true;
+  const auto state = std::make_shared<bool>(false);
+  const auto read = [state, is_stopped = is_stopped_, pid = name.pid](int) { *state = is_stopped(pid); };
+  const auto take = [this, name, state] {
+    const auto found = processes_.find(name);
+    if (found != processes_.end() && found->second.state == state) take_state(name, *state);
+  };
+  if (!closer_.work_with(name.user, slot.page(), read, take)) return false;
+  process.state = state;
+  return true;
+}
+
+void StoppedProcesses::take_state(ProcessName name, bool is_stopped) {
+  Process& process = processes_.at(name);
+  process.state = nullptr;
+  if (!is_stopped) {
+    for (Slot* slot : std::exchange(process.answering, {})) slot->end();
+  } else if (!process.answering.empty()) {
+    process.check.arm(MonotonicClock::now() + kStateInterval);
+  }
+  for (Slot* slot : std::exchange(process.curious, {})) {
+    is_stopped && slot->has_unread() ? slot->begin() : slot->watch();
+  }
   forget_if_done(name);
 }
 

@@ -56,20 +56,20 @@ namespace verbena::agent {
 // new packets at a full buffer. Peers repeat the packets of reliable connections; datagrams are lost, as in
 // any full buffer.
 //
-// Status pages are read on the thread of the process's user (ForeignCloser), because the process can make a
-// read take any time. A QP's entry in the page is read at the first request for the QP, and again once the
-// values are 100 ms old. Until the new values arrive, the old ones are used: a stopped process does not
-// change them.
+// Status pages and the state of the process are read on the thread of the process's user (ForeignCloser),
+// because the process can make a read take any time (start_time_of()). A QP's entry in the page is read at
+// the first request for the QP, and again once the values are 100 ms old. Until the new values arrive, the
+// old ones are used: a stopped process does not change them.
 //
 // Idle sockets cost no time. A socket is watched for its next packet. Only if that packet is still unread
-// after 60 ms, the process's state is read, once for all its slots. This work, and all reading and answering,
-// is done in turns of the process's user (EventLoop). That user may have hundreds of stopped processes,
-// flood them with packets, and make their files in /proc slow to read. For the agent's thread.
+// after 60 ms, the process's state is read, once for all its slots. All other work is done in turns of the
+// process's user (EventLoop). That user may have hundreds of stopped processes, and flood them with packets.
+// For the agent's thread.
 class StoppedProcesses {
  public:
   using IsStopped = std::function<bool(pid_t)>;
-  // `port` is the UDP port of the sockets. REQUIRES: the references outlive this object; this object outlives
-  // the tasks of `closer`
+  // `port` is the UDP port of the sockets. `is_stopped` is called on threads of `closer`. REQUIRES: the
+  // references outlive this object; this object outlives the tasks of `closer`
   StoppedProcesses(EventLoop& loop, ForeignCloser& closer, uint16_t port, HeaderSender& sender,
                    IsStopped is_stopped = agent::is_stopped);
   ~StoppedProcesses();
@@ -82,7 +82,7 @@ class StoppedProcesses {
  private:
   class Slot;
   // Names a process by its user and pid. A pid may stand for processes of two users if one process has ended
-  // and its slot is not returned yet. Each user has timers of its own.
+  // and its slot is not returned yet.
   struct ProcessName {
     uid_t user;
     pid_t pid;
@@ -98,6 +98,7 @@ class StoppedProcesses {
     DeadlineTimer look;
     std::set<Slot*> answering;  // slots that answer peers, because the process is stopped
     DeadlineTimer check;
+    std::shared_ptr<const bool> state;  // of the reading under way, whether it finds the process stopped
   };
 
   void ask_soon(Slot& slot);
@@ -105,6 +106,10 @@ class StoppedProcesses {
   void look(ProcessName name);
   void answers(Slot& slot);
   void check(ProcessName name);
+  // Begins to read the process's state, unless a reading is under way. `slot` is one of the process's.
+  // Returns false if no reading can begin now.
+  bool read_state(ProcessName name, const Slot& slot);
+  void take_state(ProcessName name, bool is_stopped);
   void leave(Slot& slot);
   void forget_if_done(ProcessName name);
 

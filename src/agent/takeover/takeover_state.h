@@ -26,7 +26,7 @@ struct SlotRecord {
   uid_t uid = kNobody;         // the user that holds the slot, or held it last
   uid_t socket_uid = kNobody;  // the user that may have a copy of the socket: `uid` or kNobody
   pid_t pid = 0;
-  uint64_t start_time = 0;  // of the process: distinguishes it from a later one with the same pid
+  uint64_t start_time = 0;  // of the process, from an older agent that recorded no pidfd; else 0
   std::string program;
   int socket = -1;
   int page = -1;

@@ -2,6 +2,7 @@
 #include "base/paths/state_directory.h"
 
 #include <cstdlib>
+#include <string_view>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,14 +31,26 @@ Result<void> make_directory(const std::string& path, mode_t mode) {
   return {};
 }
 
-Result<std::string> make_in_home(const PathText& path) {
+// Creates a home for a user whose usual one is taken by another user. If several processes do so at once, all
+// go on with the first by name.
+void make_drawn_home(uid_t owner, PathText home) {
+  if (!add_drawn_suffix(home) || mkdir(home.c_str(), 0700) != 0) return;
+  if (state_home_for(owner).view() != home.view()) rmdir(home.c_str());
+}
+
+Result<std::string> make_in_home(std::string_view suffix) {
   const uid_t owner = own_user();
   const mode_t mode = owner == 0 ? 0755 : 0700;
-  if (!path.valid()) return fail(ENOENT);
-  const PathText home = state_home_for(owner);
   Result<void> made;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const PathText home = state_home_for(owner);
+    const PathText path = state_path_for(owner).add(suffix);
+    if (!path.valid()) return fail(ENOENT);
     made = make_directory(home.c_str(), mode);
+    if (!made && made.error().code == EPERM && attempt == 0 && home.view().starts_with("/tmp/")) {
+      make_drawn_home(owner, home);
+      continue;
+    }
     if (made) made = make_directory(path.c_str(), mode);
     if (made) return std::string(path.c_str());
     if (made.error().code != ENOENT) break;
@@ -59,11 +72,11 @@ std::optional<std::string> find_state_directory() {
 }
 
 Result<std::string> make_state_directory() {
-  return make_in_home(state_path_for(own_user()));
+  return make_in_home({});
 }
 
 Result<std::string> make_mirror_directory() {
-  return make_in_home(mirror_path_for(own_user()));
+  return make_in_home(kMirrorSuffix);
 }
 
 // The file gets its final name after it is locked: so no other process can open it, and lock it, before.

@@ -22,6 +22,7 @@ namespace verbena::paths {
 //   /run/verbena/<netns>             a root agent's
 //   /run/user/<uid>/verbena/<netns>  another user's, where the login manager made /run/user/<uid>
 //   /tmp/verbena-<uid>/<netns>       another user's otherwise
+//   /tmp/verbena-<uid>-<drawn digits>/<netns>  if yet another user has created that (state_home_for())
 //
 // <netns> is the inode number of the process's network namespace (/proc/self/ns/net).
 //
@@ -39,8 +40,8 @@ std::string state_directory_for(uid_t owner);
 std::optional<std::string> find_state_directory();
 
 // For the agent: creates the state directory of its user if it is missing. Only the user can write to it;
-// everyone can read root's. Errors: EPERM if another file has that name, or a directory that others own or
-// can write to; ENOENT if the network namespace is unknown; those of mkdir(2) and chmod(2).
+// everyone can read root's. Errors: EPERM if another file has that name, or a directory that others can write
+// to; ENOENT if the network namespace is unknown; those of mkdir(2) and chmod(2).
 Result<std::string> make_state_directory();
 
 // Creates the directory of this user's mirror, as make_state_directory() does for an agent.

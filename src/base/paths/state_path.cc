@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/paths/state_path.h"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <optional>
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -40,6 +46,43 @@ void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   }
 }
 
+bool is_anothers(const char* path, uid_t owner) {
+  struct stat status;
+  return lstat(path, &status) == 0 && status.st_uid != shown_as(owner);
+}
+
+// Appends the suffix of the first directory that add_drawn_suffix() has named for `home`. Nothing if there is
+// none. Reads names by bare system calls and into a small buffer, like is_in_use().
+void add_found_suffix(uid_t owner, PathText& home) {
+  constexpr std::string_view kTmp = "/tmp/";
+  constexpr size_t kNameOffset = offsetof(dirent64, d_name);
+  const size_t size = home.view().size();
+  const std::string_view name = home.view().substr(kTmp.size());
+  const auto folder = syscall(SYS_openat, AT_FDCWD, kTmp.data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  std::array<char, kDrawnSuffix> first{};
+  alignas(dirent64) std::array<char, 1024> entries;
+  for (;;) {
+    const auto bytes = syscall(SYS_getdents64, folder, entries.data(), entries.size());
+    if (bytes <= 0) break;
+    for (size_t at = 0; at < static_cast<size_t>(bytes);) {
+      uint16_t length;
+      std::memcpy(&length, entries.data() + at + offsetof(dirent64, d_reclen), sizeof length);
+      const std::string_view entry(entries.data() + at + kNameOffset);
+      at += length;
+      if (entry.size() != name.size() + kDrawnSuffix || !entry.starts_with(name)) continue;
+      const std::string_view suffix = entry.substr(name.size());
+      if (suffix[0] != '-' || (first[0] != 0 && suffix >= std::string_view(first.data(), first.size())))
+        continue;
+      home.add(suffix);
+      if (is_private_directory(home.c_str(), owner)) std::memcpy(first.data(), suffix.data(), first.size());
+      home.shorten(size);
+    }
+  }
+  syscall(SYS_close, folder);
+  if (first[0] != 0) home.add({first.data(), first.size()});
+}
+
 // Does not use XDG_RUNTIME_DIR: all processes of a user must agree whatever their environment.
 void set_state_home(uid_t owner, PathText& home) {
   home.clear();
@@ -53,6 +96,7 @@ void set_state_home(uid_t owner, PathText& home) {
   } else {
     home.clear();
     home.add("/tmp/verbena-").add_number(owner);
+    if (is_anothers(home.c_str(), owner)) add_found_suffix(owner, home);
   }
 }
 
@@ -90,6 +134,14 @@ bool is_private_directory(const char* path, uid_t owner) {
     return false;
   }
   return status.st_uid == shown_as(owner) || (owner == 0 && is_unmapped_roots(path));
+}
+
+bool add_drawn_suffix(PathText& home) {
+  uint64_t drawn;
+  if (syscall(SYS_getrandom, &drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) return false;
+  home.add("-");
+  for (size_t i = 1; i < kDrawnSuffix; ++i, drawn >>= 4) home.add({&"0123456789abcdef"[drawn % 16], 1});
+  return home.valid();
 }
 
 PathText state_home_for(uid_t owner) {

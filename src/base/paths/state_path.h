@@ -67,8 +67,15 @@ class PathText {
 // `owner` is always a user ID as base/paths/users.h defines it: 0, or own_user().
 
 // Returns the directory that holds the state directories of `owner`'s agents, one for each network namespace:
-// /run/verbena for root.
+// /run/verbena for root. If another user has created /tmp/verbena-UID, returns the directory of `owner` that
+// has this name and a drawn suffix, if there is one; of several, the first by name.
 PathText state_home_for(uid_t owner);
+
+// Appends a hyphen and sixteen drawn hexadecimal digits. An agent whose directory's name is taken by another
+// user creates a directory so: nobody else can guess its name. Returns false if the kernel has no random
+// bits.
+inline constexpr size_t kDrawnSuffix = 17;  // characters
+bool add_drawn_suffix(PathText& home);
 
 // Returns the state directory of `owner`'s agent in this network namespace. Invalid if the network namespace
 // is unknown (no /proc).

@@ -286,10 +286,10 @@ class Launch {
 
 std::string find_agent_beside(const std::string& folder) {
   // Relative to lib/<triplet>/verbena, lib/verbena, lib and bin of an installation, and to lib, bin and tests
-  // of a build tree.
+  // of a build tree. The nearest first: above a build tree may be a folder that others can write to.
   static constexpr std::string_view kPlaces[] = {
-      "/",        "/../libexec/verbena/", "/../../libexec/verbena/", "/../../../libexec/verbena/",
-      "/../bin/", "/../../bin/",          "/../../../bin/",
+      "/",           "/../libexec/verbena/",       "/../bin/",       "/../../libexec/verbena/",
+      "/../../bin/", "/../../../libexec/verbena/", "/../../../bin/",
   };
   if (folder.empty()) return {};
   for (const std::string_view place : kPlaces) {

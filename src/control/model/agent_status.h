@@ -117,7 +117,8 @@ QpsRead read_some_qps(int fd, uint32_t first);
 // iproute2 or the kernel's messages do. They do no I/O.
 
 // Returns whether the slot's process lists its objects. Libraries of older versions do not. A process has one
-// list for all its slots, so the list may be in the page of another slot.
+// list for all its slots, so the list may be in the page of another slot. For a process whose pid the agent
+// does not see, only the slot's own page is looked at.
 bool lists_objects(const AgentStatus& status, const SlotStatus& slot);
 
 // Returns whether the identifier is shown with this device. An identifier that is not bound to a device is
@@ -127,8 +128,9 @@ bool is_of(const protocol::CmIdRecord& id, const Link& link);
 // Returns the numbers of the QPs that use the shared receive queue `srq` (ObjectNumbers::number).
 std::vector<uint32_t> qps_of_shared_receives(const AgentStatus& status, uint32_t srq);
 
-// The number of objects of each kind that a device has. If a process has more objects than its list can hold,
-// the others count for the device of the first listed object.
+// The number of objects of each kind that a device has. A process may have more objects than its list can
+// hold. The others count for the device of the first listed object if objects of their kind fill at least
+// half of the list. Otherwise they do not count.
 struct ResourceSummary {
   uint64_t pd = 0, cq = 0, qp = 0, cm_id = 0, mr = 0, ctx = 0, srq = 0;
 };

@@ -68,10 +68,10 @@ struct Admission {
 // The owner of the connections: receives events caused by peers and timers. `context` is the value that the
 // owner gave with the connection.
 //
-// The manager calls these functions from on_mad() and on_timer(), always as the last action for a datagram or
-// timer. It never calls them from an operation, a function such as Manager::connect(). So a handler may call
-// any operation on any connection, even destroy() on the connection of the event. A handler may call neither
-// on_mad() nor on_timer(). References are valid until the handler returns.
+// The manager calls these functions from on_mad() and on_timer(), never from an operation, a function such as
+// Manager::connect(). Except admit() and may_return(), each call is the last action for a datagram or timer.
+// So these functions may call any operation on any connection, even destroy() on the connection of the event.
+// None may call on_mad() or on_timer(). References are valid until the function returns.
 //
 // A connection that has failed (rejected, unreachable) or ended (time_wait_exit) stays idle until its owner
 // calls destroy().

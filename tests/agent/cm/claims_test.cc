@@ -109,10 +109,10 @@ TEST_F(ClaimsTest, OfOnePortAreGivenBackOneByOne) {
                                  port_of_user(address(1), kUser, address(8, 1))};
   claims.take_over(entries, kUntil);
   PortBinding first{address(1), address(7, 1)};
-  claims.yield_port(RDMA_PS_TCP, first, kUser);
+  EXPECT_TRUE(claims.yield_port(RDMA_PS_TCP, first, kUser));
   EXPECT_TRUE(spaces[RDMA_PS_TCP].resume(first));
   PortBinding thiefs{address(1), address(8, 1)};
-  claims.yield_port(RDMA_PS_TCP, thiefs, kOther);
+  EXPECT_FALSE(claims.yield_port(RDMA_PS_TCP, thiefs, kOther));
   EXPECT_FALSE(spaces[RDMA_PS_TCP].resume(thiefs)) << "of the second";
   PortBinding second{address(1), address(8, 1)};
   claims.yield_port(RDMA_PS_TCP, second, kUser);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,27 @@ TEST_F(EventChannelTest, ManySlowEventsCountTogether) {
   const Ends slow = open(loop, kSlowUser);
   EXPECT_EQ(ends.channel->move_events(7, *slow.channel), 256u);
   EXPECT_GE(of_client_, 252u);
+}
+
+// Unread events are the agent's memory, and the program chooses the size of the socket's buffer.
+TEST_F(EventChannelTest, ALargerBufferHoldsNoMoreEvents) {
+  constexpr uint32_t kEvents = 1000;
+  auto ends = open();
+  set_option(agents_end_, SOL_SOCKET, SO_SNDBUF, 4 << 20);
+  for (uint32_t id = 1; id <= kEvents; ++id) send(ends, id);
+  const size_t unread = kEvents - of_client_;
+  EXPECT_GT(unread, 16u);
+  EXPECT_LE((unread - 1) * sizeof(protocol::CmEvent), size_t{EventChannel::kMaxUnreadBytes});
+  EXPECT_EQ(ends.channel->taken(), 0u);
+  std::vector<uint32_t> arrived;
+  while (arrived.size() < kEvents) {
+    const std::vector<uint32_t> next = read(ends);
+    arrived.insert(arrived.end(), next.begin(), next.end());
+  }
+  std::vector<uint32_t> sent(kEvents);
+  std::iota(sent.begin(), sent.end(), 1);
+  EXPECT_EQ(arrived, sent);
+  EXPECT_EQ(of_client_, 0u);
 }
 
 // The program may have the socket watched so often that epoll_ctl(2) takes long.

@@ -221,6 +221,13 @@ class SharedPorts : public ::testing::Test {
     one.user = user;
     return error_of(ports_.bind(one, kRange));
   }
+  int resume(uid_t user, uint16_t port, const CmAddress& destination,
+             PortSpace::Share share = PortSpace::Share::kIsAsked) {
+    PortBinding& one = held_.emplace_back(binding(address("10.0.0.1", port)));
+    one.user = user;
+    one.destination = destination;
+    return error_of(ports_.resume(one, kRange, share));
+  }
   size_t take_all(uid_t user) {
     size_t taken = 0;
     while (take_any(user)) ++taken;
@@ -256,6 +263,23 @@ TEST_F(SharedPorts, ConnectionsOfOneUserShareItsPorts) {
   EXPECT_LT(taken, 70u);
   EXPECT_TRUE(take_any(1000, address("10.0.0.8"))) << "by the same ports";
   EXPECT_TRUE(take_any(1001, server));
+}
+
+// A program may claim at any time that a former agent had given it a port.
+TEST_F(SharedPorts, ResumedBesideOthersCountInTheShareToo) {
+  const CmAddress server = address("10.0.0.9");
+  const CmAddress elsewhere = address("10.0.0.8");
+  ASSERT_TRUE(take_any(1000, server));
+  const uint16_t own = port_of(held_.back().source);
+  while (take_any(1000, server)) {
+  }
+  ASSERT_TRUE(take_any(1001, server));
+  const uint16_t others = port_of(held_.back().source);
+  EXPECT_EQ(resume(1000, others, elsewhere), EADDRNOTAVAIL);
+  EXPECT_EQ(resume(1000, own, elsewhere), 0) << "the user has it";
+  EXPECT_EQ(resume(1002, others, address("10.0.0.7")), 0) << "another user has a share left";
+  EXPECT_EQ(resume(kOwn, others, address("10.0.0.6")), 0);
+  EXPECT_EQ(resume(1000, others, elsewhere, PortSpace::Share::kGranted), 0) << "by a former agent";
 }
 
 TEST_F(SharedPorts, APortIsTheUsersUntilItsLastHolderLeavesIt) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -180,6 +181,68 @@ TEST(ForeignCloserTest, AFileIsNotReadBeyondTheUsersShareOfDescriptors) {
                 .error()
                 .code,
             EMFILE);
+}
+
+// Carries out what follows the threads' work until `is_done` returns true.
+bool run_tasks(ForeignCloser& closer, const std::function<bool()>& is_done) {
+  return becomes_true([&] {
+    for (ForeignCloser::Done& done : closer.take_closed()) {
+      done.share.reset();
+      if (done.task) std::exchange(done.task, {})();
+    }
+    return is_done();
+  });
+}
+
+// The kernel may make the opening of a file wait, and a user the reading of one.
+TEST(ForeignCloserTest, FilesAreOpenedOneAfterTheOtherWhileAReadWaits) {
+  ForeignCloser closer({.all = 9, .reserve = 0}, 0);
+  WatchedPipe pipe;
+  std::atomic<bool> read_blocked = true;
+  closer.work_and_close(kUser, std::move(pipe.writing), closer.count(kUser),
+                        [&](int) { read_blocked.wait(true); }, {});
+  std::atomic<int> at_once = 0;
+  std::vector<int> results;  // 0 or the errno
+  for (const int error : {EADDRINUSE, 0, ENODEV}) {
+    closer.open(
+        kUser,
+        [&at_once, error]() -> Result<UniqueFd> {
+          EXPECT_NE(std::this_thread::get_id(), main_thread);
+          EXPECT_EQ(++at_once, 1);
+          UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+          --at_once;
+          if (error != 0) return fail(error);
+          return file;
+        },
+        [&](Result<ForeignCloser::SharedFd> file) { results.push_back(file ? 0 : file.error().code); });
+  }
+  EXPECT_TRUE(run_tasks(closer, [&] { return results.size() == 3; }));
+  EXPECT_EQ(results, (std::vector<int>{EADDRINUSE, 0, ENODEV}));
+  EXPECT_FALSE(pipe.is_closed()) << "the read still waits";
+  read_blocked = false;
+  read_blocked.notify_all();
+  EXPECT_TRUE(becomes_true([&] { return closer.waiting(kUser) == 0; }));
+}
+
+TEST(ForeignCloserTest, AnOpenedFileCountsUntilAThreadHasClosedIt) {
+  ForeignCloser closer({.all = 9, .reserve = 0}, 0);
+  WatchedPipe pipe;
+  ForeignCloser::SharedFd kept;
+  const QuotaShare others = closer.count(kUser, 5);
+  EXPECT_TRUE(closer.allows(kUser));
+  closer.open(
+      kUser, [&]() -> Result<UniqueFd> { return std::move(pipe.writing); },
+      [&](Result<ForeignCloser::SharedFd> file) {
+        ASSERT_TRUE(file);
+        kept = std::move(*file);
+      });
+  EXPECT_FALSE(closer.allows(kUser)) << "it counts before it is open";
+  EXPECT_TRUE(run_tasks(closer, [&] { return kept != nullptr; }));
+  EXPECT_FALSE(closer.allows(kUser));
+  EXPECT_FALSE(pipe.is_closed());
+  kept.reset();
+  EXPECT_TRUE(run_tasks(closer, [&] { return closer.allows(kUser); }));
+  EXPECT_TRUE(pipe.is_closed());
 }
 
 class ClientSocketTest : public ::testing::Test {

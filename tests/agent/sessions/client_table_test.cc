@@ -17,6 +17,7 @@
 
 #include "agent/network_namespace.h"
 #include "agent/sessions/raw_connection.h"
+#include "base/lingering_socket.h"
 #include "base/socket_option.h"
 
 namespace verbena::agent {
@@ -161,6 +162,40 @@ TEST_F(ClientTableTest, TakesNoDescriptorsBeforeASessionOnceAUserHasTooMany) {
   EXPECT_TRUE(table_.accept_one());
   run_rounds();
   EXPECT_TRUE(sends(accepted)) << "a session takes them";
+}
+
+// A user may connect while the agent ends, when nobody accepts any more.
+TEST_F(ClientTableTest, DoesNotWaitForDescriptorsOfAClientWhenItStops) {
+  test::LingeringSocket lingering;
+  {
+    RawConnection client{AgentAddress(std::string_view(first_))};
+    const std::array<std::byte, 1> word{};
+    const int file = lingering.fd();
+    ASSERT_TRUE(client.send(word, {&file, 1}));
+  }
+  lingering.reset();
+  const RawConnection other{AgentAddress(std::string_view(second_))};
+  table_.stop_listening();
+  EXPECT_TRUE(test::becomes_true([] { return test::is_asleep("verbena-listen"); }));
+  for (const std::string& path : {first_, second_}) {
+    EXPECT_FALSE(RawConnection{AgentAddress(std::string_view(path))}.connected());
+  }
+  char byte;
+  EXPECT_EQ(::recv(other.fd(), &byte, sizeof byte, 0), -1) << "its connection ends";
+  EXPECT_TRUE(test::is_asleep("verbena-listen")) << "the other socket is still being closed";
+  lingering.cut_short();
+}
+
+TEST_F(ClientTableTest, LeavesAServiceManagerItsSocket) {
+  table_.stop_listening();
+  std::filesystem::remove(first_);
+  const UniqueFd managers = bound_to(first_);
+  ASSERT_EQ(::listen(managers.get(), 16), 0);
+  std::vector<UniqueFd> passed;
+  passed.emplace_back(::fcntl(managers.get(), F_DUPFD_CLOEXEC, 0));
+  ASSERT_TRUE(table_.listen(std::move(passed)));
+  table_.stop_listening();
+  EXPECT_TRUE(RawConnection{AgentAddress(std::string_view(first_))}.connected());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -121,15 +122,48 @@ TEST_F(OrphansTest, SeesThatAProcessHasEndedAlready) {
   EXPECT_FALSE(watch(orphans, 5, lessee));
 }
 
-// An older agent's takeover state has pids without pidfds.
-TEST_F(OrphansTest, KnowsAProcessWithoutAPidfdByItsPidAndStart) {
-  Orphans orphans(loop_);
+// An older agent's takeover state has pids without pidfds. To read the start time may take as long as the
+// user likes.
+TEST_F(OrphansTest, KnowsAProcessWithoutAPidfdByItsStartWhichTheThreadOfItsUserReads) {
+  constexpr uid_t kOrphansUser = 1000;
+  ForeignCloser closer;
+  Orphans orphans(loop_, &closer);
+  std::atomic<bool> is_stuck = true;
+  ASSERT_TRUE(closer.work_with(
+      kOrphansUser, STDERR_FILENO, [&](int) { is_stuck.wait(true); }, [] {}));
   Lessee lessee;
+  lessee.uid = kOrphansUser;
   lessee.pid = child_.pid();
   lessee.start_time = start_time_of(child_.pid());
   EXPECT_TRUE(watch(orphans, 5, lessee));
   lessee.start_time += 2;
-  EXPECT_FALSE(watch(orphans, 6, lessee)) << "a later process of this number";
+  EXPECT_TRUE(watch(orphans, 6, lessee)) << "it does not wait";
+  EXPECT_EQ(closer.waiting(kOrphansUser), 3u);
+  is_stuck = false;
+  is_stuck.notify_all();
+  EXPECT_TRUE(test::becomes_true([&] { return closer.waiting(kOrphansUser) == 0; }));
+  std::vector<uint32_t> ended;
+  for (const ForeignCloser::Done& done : closer.take_closed()) {
+    ended_ = 0;
+    done.task();
+    if (ended_ != 0) ended.push_back(ended_);
+  }
+  EXPECT_EQ(ended, std::vector<uint32_t>{6}) << "a later process of this number";
+}
+
+TEST_F(OrphansTest, TheStartOfAProcessThatHasComeBackMeanwhileDoesNotCount) {
+  ForeignCloser closer;
+  Orphans orphans(loop_, &closer);
+  Lessee lessee;
+  lessee.pid = child_.pid();
+  lessee.start_time = start_time_of(child_.pid()) + 2;
+  ASSERT_TRUE(watch(orphans, 5, lessee));
+  EXPECT_TRUE(orphans.remove(5));
+  EXPECT_TRUE(test::becomes_true([&] { return closer.waiting(lessee.uid) == 0; }));
+  for (const ForeignCloser::Done& done : closer.take_closed()) {
+    if (done.task) done.task();
+  }
+  EXPECT_EQ(ended_, 0u);
 }
 
 TEST_F(OrphansTest, GivesUpAProcessThatItCannotSeeAfterAWhile) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/slots/process.h"
 
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -25,6 +26,19 @@ int in_child(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+// A pidfd of a child that has ended.
+UniqueFd make_process() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  UniqueFd process = watch_process(child);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  return process;
+}
+
 bool move_clocks(std::string_view offsets) {
   if (::unshare(CLONE_NEWTIME) != 0) return false;
   const UniqueFd file(::open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC));
@@ -42,6 +56,21 @@ TEST(StartTime, TellsProcessesApartThatStartedAtDifferentTimes) {
   EXPECT_TRUE(is_same_start(own, own));
   EXPECT_TRUE(is_same_start(own, own + 1));
   EXPECT_FALSE(is_same_start(own, own + 2));
+}
+
+TEST(UniqueNumber, IsTheSameOfAllPidfdsOfAProcessAndOfNoOther) {
+  const UniqueFd one = watch_process(::getpid()), other = watch_process(::getpid());
+  const uint64_t number = unique_number_of(one.get());
+  if (number == 0) GTEST_SKIP() << "before Linux 6.9";
+  EXPECT_EQ(unique_number_of(other.get()), number);
+  const UniqueFd first = make_process(), second = make_process();
+  EXPECT_NE(unique_number_of(first.get()), number);
+  EXPECT_NE(unique_number_of(first.get()), unique_number_of(second.get())) << "both have ended";
+}
+
+TEST(UniqueNumber, IsUnknownOfOtherFiles) {
+  EXPECT_EQ(unique_number_of(-1), 0U);
+  EXPECT_EQ(unique_number_of(STDERR_FILENO), 0U);
 }
 
 class StartTimeOffsets : public ::testing::TestWithParam<const char*> {};

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/network_namespace.h"
@@ -374,11 +376,22 @@ TEST_F(SlotTableTest, GivesAKeptSlotOnlyToTheProcessThatHadIt) {
   Lessee another = lessee(7, 1000);
   another.pid = 43;
   EXPECT_EQ(after.keep(1, another).error().code, ENOENT) << "another process of the user";
-  Lessee later = lessee(7, 1000);
-  later.start_time = 12345;
-  EXPECT_EQ(after.keep(1, later).error().code, ENOENT) << "a later process of the same number";
   EXPECT_TRUE(after.keep(1, lessee(7, 1000)));
   EXPECT_EQ(after.keep(1, lessee(8, 1000)).error().code, ENOENT);
+}
+
+// Makes no use of the start time, which the main thread must not read.
+TEST(ProcessNumber, IsTheSameForAllSessionsOfAProcess) {
+  Lessee one = lessee(1), other = lessee(2);
+  EXPECT_EQ(process_number(one), process_number(other));
+  EXPECT_NE(process_number(one), process_number(lessee(1, 1001)));
+  EXPECT_NE(process_number(one), process_number({.session = 1, .uid = one.uid, .pid = 43, .program = {}}));
+  one.pid = other.pid = 0;
+  EXPECT_NE(process_number(one), process_number(other)) << "nothing is known of their processes";
+  one.process = share_process(watch_process(::getpid()));
+  other.process = share_process(watch_process(::getpid()));
+  if (unique_number_of(one.process->get()) == 0) GTEST_SKIP() << "before Linux 6.9";
+  EXPECT_EQ(process_number(one), process_number(other));
 }
 
 // The slot table of the next agent, restored from the takeover state.
@@ -457,12 +470,30 @@ TEST_F(SlotTableTest, TheNextAgentKnowsProcessesByTheirPidfds) {
   const Lessee adopted = next.slots().find_leased(1)->lessee;
   ASSERT_TRUE(adopted.process);
   EXPECT_EQ(adopted.pid, ::getpid());
-  EXPECT_TRUE(is_same_start(adopted.start_time, start_time_of(::getpid())));
   EXPECT_FALSE(next.slots().find_leased(2)->lessee.process);
   EXPECT_TRUE(next.slots().find_leased(2)->is_forwarded);
   NextAgent after(next.slots());
   ASSERT_TRUE(after.is_there());
   EXPECT_EQ(after.slots().find_leased(1)->lessee.pid, ::getpid());
+}
+
+TEST_F(SlotTableTest, GivesTheSlotOfAProcessThatHasEndedToNoLaterOneOfItsPid) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  Lessee one = lessee(1, 1000);
+  one.process = share_process(watch_process(child));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(slots_.lease(one, kStart));
+  NextAgent next(slots_);
+  ASSERT_TRUE(next.is_there());
+  Lessee later = lessee(7, 1000);
+  later.pid = child;
+  EXPECT_TRUE(next.slots().keep(1, later)) << "it lives";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(next.slots().keep(2, later).error().code, ENOENT);
 }
 
 TEST_F(SlotTableTest, RefusesATakeoverStateThatLacksASocket) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cstdint>
 #include <future>
 #include <thread>
@@ -7,8 +8,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/sock_diag.h>
 #include <linux/userfaultfd.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,6 +21,8 @@
 #include "agent/network_namespace.h"
 #include "agent/slots/slot_packets.h"
 #include "agent/slots/wire.h"
+#include "base/lingering_socket.h"
+#include "base/socket_option.h"
 #include "base/time.h"
 
 namespace verbena::agent {
@@ -139,6 +144,24 @@ TEST_F(SharedSockets, WhoHoldsTheLockOfOneHoldsUpNobody) {
   } while (::recv(wire_.socket(1), packet, sizeof packet, MSG_DONTWAIT) < 0 &&
            MonotonicClock::now() < deadline);
   EXPECT_LT(MonotonicClock::now(), deadline);
+}
+
+using NewSockets = SharedSockets;
+
+// Otherwise a flood would keep unmute() from reaching the end of the queue.
+TEST_F(NewSockets, DropPacketsUntilTheirFirstLease) {
+  const int socket = wire_.socket(2);
+  const auto dropped = [socket] {
+    return get_option<std::array<uint32_t, SK_MEMINFO_VARS>>(socket, SOL_SOCKET, SO_MEMINFO)
+        .value()[SK_MEMINFO_DROPS];
+  };
+  ASSERT_TRUE(test::send_to_slot(2, 7));
+  EXPECT_TRUE(test::becomes_true([&] { return dropped() == 1; }));
+  wire_.unmute(2);
+  ASSERT_TRUE(test::send_to_slot(2, 8));
+  pollfd readable{socket, POLLIN, 0};
+  ASSERT_EQ(::poll(&readable, 1, 10'000), 1);
+  EXPECT_EQ(dropped(), 1u);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "agent/pausing_loop.h"
 #include "agent/sessions/client_sockets.h"
 #include "agent/slots/wire.h"
+#include "base/lingering_socket.h"
 #include "control/protocol/status_page.h"
 #include "wire/roce/aeth.h"
 
@@ -172,14 +173,21 @@ class StoppedProcessesTest : public test::NamespaceTest, private HeaderSender {
   Page page_;
   std::unique_ptr<net::UdpPort> sender_;
   EventLoop loop_;
-  bool stopped_ = true;
-  int looked_ = 0;
+  // Threads of the closer use these, perhaps even after the test.
+  struct State {
+    std::atomic<bool> stopped = true;
+    std::atomic<int> looked = 0;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::atomic<bool>& stopped_ = state_->stopped;
+  std::atomic<int>& looked_ = state_->looked;
   int looked_at_second_word_ = 0;
   std::vector<std::pair<roce::Headers, roce::Path>> answers_;
   ClientSockets sockets_{loop_, {.all = 100, .reserve = 0}, 0};
-  StoppedProcesses stopped_processes_{loop_, sockets_.closer(), roce::kUdpPort, *this, [this](pid_t) {
-                                        ++looked_;
-                                        return stopped_;
+  StoppedProcesses stopped_processes_{loop_, sockets_.closer(), roce::kUdpPort, *this,
+                                      [state = state_](pid_t) {
+                                        ++state->looked;
+                                        return state->stopped.load();
                                       }};
 };
 
@@ -213,13 +221,15 @@ TEST_F(StoppedProcessesTest, ReadsAndAnswersInTurnsOfTheProcesssUser) {
   }
 }
 
-// A process can make a reading of its page wait for any time.
-TEST_F(StoppedProcessesTest, APageThatCannotBeReadHoldsUpNobody) {
+// A process can make a reading of its page, or of its state, wait for any time.
+TEST_F(StoppedProcessesTest, AProcessThatCannotBeReadHoldsUpNobody) {
   std::atomic<bool> is_stuck = true;
   const auto wait = [&](int) { is_stuck.wait(true); };
-  ASSERT_TRUE(sockets_.closer().work_with(leased().lessee.uid, page_.file(), wait, [] {}));
+  const uid_t user = leased().lessee.uid;
+  ASSERT_TRUE(sockets_.closer().work_with(user, page_.file(), wait, [] {}));
   send(205);
-  ASSERT_TRUE(run_until([&] { return looked_ >= 3; }));
+  ASSERT_TRUE(run_until([&] { return sockets_.closer().waiting(user) == 2; }));
+  EXPECT_EQ(looked_, 0) << "the thread of its user looks";
   EXPECT_TRUE(answers_.empty());
   is_stuck = false;
   is_stuck.notify_all();
@@ -296,7 +306,7 @@ TEST_F(StoppedProcessesTest, RemindsNobodyWhenTheProcessGoesOn) {
   ASSERT_TRUE(await_answers(3));
   stopped_ = false;
   const int before = looked_;
-  ASSERT_TRUE(run_until([&] { return looked_ > before; }));
+  ASSERT_TRUE(run_until([&] { return looked_ > before + 1; }));  // so the first result has come
   answers_.clear();
   const TimePoint later = MonotonicClock::now() + std::chrono::milliseconds(100);
   ASSERT_TRUE(run_until([&] { return MonotonicClock::now() > later; }));
@@ -325,9 +335,9 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
   constexpr uid_t kSleeper = 1'000'000;  // not the user who runs the tests
   PausingLoop pausing;
   EventLoop& loop = pausing.loop();
-  int looks = 0;
-  StoppedProcesses processes(loop, sockets_.closer(), roce::kUdpPort, answers(), [&](pid_t) {
-    ++looks;
+  const auto looks = std::make_shared<std::atomic<int>>(0);
+  StoppedProcesses processes(loop, sockets_.closer(), roce::kUdpPort, answers(), [looks](pid_t) {
+    ++*looks;
     return false;
   });
   LeasedSlot slot = leased(kSlot + 1);
@@ -342,11 +352,11 @@ TEST_F(StoppedProcessesTest, LooksAtAProcessInATurnOfItsUser) {
     loop.at(MonotonicClock::now() + std::chrono::milliseconds(5), [] {});
     loop.run_round();
   };
-  while (looks == 0 && !loop.has_work_for(kSleeper)) run();
-  EXPECT_EQ(looks, 0) << "its user pauses";
+  while (*looks == 0 && !loop.has_work_for(kSleeper)) run();
+  EXPECT_EQ(*looks, 0) << "its user pauses";
   pausing.end_pauses();
-  while (looks == 0 && loop.has_work_for(kSleeper)) run();
-  EXPECT_EQ(looks, 1);
+  while (loop.has_work_for(kSleeper)) run();
+  EXPECT_TRUE(test::becomes_true([&] { return *looks == 1; }));
 }
 
 // To end the watch of its socket may take as long as the user likes.
@@ -383,7 +393,7 @@ TEST_F(StoppedProcessesTest, LeavesThePacketsToTheProcess) {
   ASSERT_TRUE(await_answers(2));
   stopped_ = false;
   const int before = looked_;
-  ASSERT_TRUE(run_until([&] { return looked_ > before; }));
+  ASSERT_TRUE(run_until([&] { return looked_ > before + 1; }));  // so the first result has come
   std::array<std::byte, 256> packet;
   for (int i = 0; i < 2; ++i) {
     EXPECT_GT(::recv(wire_.socket(kSlot), packet.data(), packet.size(), MSG_DONTWAIT), 0);

@@ -106,6 +106,32 @@ TEST_F(StateDirectory, IsMadeAndFoundAgain) {
   fs::remove_all(home);
 }
 
+// Another user can create the usual one in /tmp, and nobody but root can remove it from there.
+TEST_F(StateDirectory, WhoseNameAnotherUserHasTakenIsMadeByADrawnName) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr uid_t kNobodysUid = 3999999994;
+  const std::string home = "/tmp/verbena-" + std::to_string(kNobodysUid);
+  ASSERT_TRUE(fs::create_directory(home));
+  ASSERT_EQ(chown(home.c_str(), 12345, 12345), 0);
+  const std::string of_a_stranger = home + "-0000000000000000";
+  ASSERT_TRUE(fs::create_directory(of_a_stranger));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setresuid(kNobodysUid, kNobodysUid, kNobodysUid) != 0) _exit(1);
+    const Result<std::string> made = make_state_directory();
+    if (!made || !made->starts_with(home + "-") || made->starts_with(of_a_stranger)) _exit(2);
+    if (make_state_directory() != made) _exit(3);
+    if (!agent_socket_path(kNobodysUid).view().starts_with(*made)) _exit(4);
+    fs::remove_all(fs::path(*made).parent_path());
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
+  fs::remove_all(home);
+  fs::remove_all(of_a_stranger);
+}
+
 // Runs in a network namespace of its own, first as root and then as an ordinary user.
 TEST_F(StateDirectory, OfRootGoesFirstUntilItsAgentIsGone) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";

@@ -106,7 +106,8 @@ void report(const Settings& settings, std::chrono::duration<double> took, const 
             Output& output);
 
 // Runs a pingpong and returns the exit status. The two ends exchange their queue pairs' addresses over TCP;
-// then each queue pair sends a message for each one received. Throws a Failure after the message of an error.
+// then each queue pair sends a message for each one received. On an error, prints a text and throws a
+// Failure.
 int run_pingpong(const PingpongProgram& program, int argc, char** argv);
 
 // Runs a pingpong over XRC between a server and `Settings::clients` clients. The server sends the messages
