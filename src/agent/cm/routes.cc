@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cm/routes.h"
 
+#include <cstdio>
+#include <utility>
+
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
+#include <sys/utsname.h>
 
 #include "adapter/net/udp/route_check.h"
 
@@ -18,6 +22,18 @@ constexpr size_t kAtOnce = 64;
 // Maximum number of datagrams of the kernel per round.
 constexpr int kDatagramsAtOnce = 64;
 constexpr Duration kPause = std::chrono::milliseconds(500);
+
+// Whether the kernel takes RTNL to answer RTM_GETNEIGH, as it does before Linux 6.13.
+bool asks_under_rtnl() {
+  constexpr std::pair kWithout{6, 13};
+  static const bool before = [] {
+    utsname kernel{};
+    std::pair<int, int> version;
+    return ::uname(&kernel) == 0 &&
+           std::sscanf(kernel.release, "%d.%d", &version.first, &version.second) == 2 && version < kWithout;
+  }();
+  return before;
+}
 
 uint8_t address_bytes(const CmAddress& address) {
   return address.family == AF_INET ? 4 : 16;
@@ -176,6 +192,9 @@ Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
 }
 
 bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neighbour) {
+  if (asks_under_rtnl()) {
+    if (const auto known = net::is_neighbour_known(interface_index, gid_of(neighbour))) return *known;
+  }
   alignas(nlmsghdr) char buffer[kRequestBytes];
   nlmsghdr* request = mnl_nlmsg_put_header(buffer);
   request->nlmsg_type = RTM_GETNEIGH;

@@ -54,8 +54,9 @@ struct RouteAnswer {
 // Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
 // within the call that sends the query, so no query waits for an event. This class must not ask about netdevs
 // (RTM_GETLINK): the kernel then takes its lock for the configuration of all network namespaces (RTNL), which
-// others may hold for seconds. Before Linux 6.13, RTM_GETNEIGH takes this lock, too, and may wait for it. For
-// one thread.
+// others may hold for seconds. Before Linux 6.13, RTM_GETNEIGH takes this lock, too. There,
+// knows_neighbour() sends a datagram instead (net::is_neighbour_known()), but neighbours() may wait. For one
+// thread.
 class RouteQuery {
  public:
   static Result<RouteQuery> open();

@@ -151,6 +151,19 @@ TEST_P(RouteCheck, TellsWhetherPacketsWaitForANeighbour) {
   for (int i = 0; i < 100; ++i) ASSERT_FALSE(waits(GetParam().peer));
 }
 
+TEST_P(RouteCheck, TellsWhetherANeighbourIsKnown) {
+  const auto is_known = [](const char* neighbour) {
+    return is_neighbour_known(::if_nametoindex("veth-a"), path(GetParam().own, neighbour).destination);
+  };
+  EXPECT_EQ(is_known(GetParam().nobody), false);
+  EXPECT_EQ(is_known(GetParam().nobody), false);
+  // The first question has made the kernel look for the neighbour.
+  while (is_known(GetParam().peer) == false) std::this_thread::yield();
+  EXPECT_EQ(is_known(GetParam().peer), true);
+  run("ip link set veth-a down");
+  EXPECT_EQ(is_known(GetParam().peer), std::nullopt) << "nothing can be sent";
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Veth, RouteCheck,
     ::testing::Values(Addresses{"Ipv4", "10.47.91.1", "10.47.91.2", "10.47.91.77", "203.0.113.5"},

@@ -186,6 +186,32 @@ int search_neighbour(int socket, uint32_t interface_index, const roce::Address& 
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
+namespace {
+
+// Makes the kernel report the time at which a datagram of the socket reaches the network device.
+bool ask_for_send_times(int socket) {
+  const int when = SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY;
+  return set_option(socket, SOL_SOCKET, SO_TIMESTAMPING, when);
+}
+
+// Whether the datagram that was just sent has not reached a network device. A datagram that was dropped gets
+// no time stamp either, but is in no queue.
+bool is_still_waiting(int socket) {
+  int queued_bytes = 0;
+  if (::ioctl(socket, SIOCOUTQ, &queued_bytes) != 0 || queued_bytes == 0) return false;
+  std::byte nothing[1];
+  return ::recv(socket, nothing, sizeof nothing, MSG_ERRQUEUE | MSG_DONTWAIT) < 0;
+}
+
+}  // namespace
+
+std::optional<bool> is_neighbour_known(uint32_t interface_index, const roce::Address& neighbour) {
+  const UniqueFd socket = open_neighbour_search(neighbour.is_ipv4());
+  if (!socket || !ask_for_send_times(socket.get())) return std::nullopt;
+  if (search_neighbour(socket.get(), interface_index, neighbour) != 0) return std::nullopt;
+  return !is_still_waiting(socket.get());
+}
+
 template <class Body>
 struct RouteSocket::Question {
   nlmsghdr header{};
@@ -295,15 +321,10 @@ bool waits_for_neighbour(const roce::Path& path) {
   const auto socket = open_send_socket(path, kSmallBuffer);
   if (!socket) return false;
   const int fd = (*socket)->fd.get();
-  const int when = SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY;
-  if (!set_option(fd, SOL_SOCKET, SO_TIMESTAMPING, when)) return false;
+  if (!ask_for_send_times(fd)) return false;
   const SocketAddress there = destination_of(path, kDiscardPort);
   if (::sendto(fd, nullptr, 0, MSG_DONTWAIT, &there.generic, there.length()) < 0) return false;
-  // A datagram that was dropped gets no time stamp either, but is in no queue.
-  int queued_bytes = 0;
-  if (::ioctl(fd, SIOCOUTQ, &queued_bytes) != 0 || queued_bytes == 0) return false;
-  std::byte nothing[1];
-  return ::recv(fd, nothing, sizeof nothing, MSG_ERRQUEUE | MSG_DONTWAIT) < 0;
+  return is_still_waiting(fd);
 }
 
 }  // namespace verbena::net

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -20,6 +21,12 @@ UniqueFd open_neighbour_search(bool ipv4);
 // routes say. Needs no privilege. Returns 0, or the errno value of sendmsg(2) if the datagram cannot be sent.
 // REQUIRES: the socket and the neighbour are of the same address family
 int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour);
+
+// Returns whether the kernel knows the neighbour's hardware address, or needs none on this device. If not,
+// makes the kernel look for the address, like search_neighbour(). Takes no lock that other users can hold.
+// Netlink waits for RTNL before Linux 6.13. Returns nullopt if nothing can be sent, for example because of a
+// firewall.
+std::optional<bool> is_neighbour_known(uint32_t interface_index, const roce::Address& neighbour);
 
 // The next hop of a path: the router or the destination itself, and the network device that leads there.
 struct NextHop {
