@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "adapter/shm/capture_tap.h"
+#include "adapter/shm/kept_files.h"
 #include "base/cancellation_off.h"
 #include "base/log.h"
 #include "base/plain_calls.h"
@@ -193,7 +194,7 @@ void LocalPeers::dismiss(LocalPeer& peer, TimePoint now) {
 void LocalPeers::on_alarm() {
   alarm_is_set_ = false;
   const TimePoint now = MonotonicClock::now();
-  bool again = false;
+  bool again = kept_files() > 0;  // which closes what it watches them by when there are none
   for (const auto& peer : peers_) {
     if (abandoned_ || peer == nullptr || peer->has_line()) continue;
     dismiss(*peer, now);
@@ -585,6 +586,7 @@ void LocalPeers::remove_lost() {
       }
     }
   }
+  if (kept_files() > 0 && !std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
 }
 
 // Lists again what there is to read, and moves QPs to ways that have opened.

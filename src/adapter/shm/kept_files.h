@@ -30,7 +30,7 @@ bool may_give_file(uid_t user);
 // the kernel cannot report that, because there is no /proc or no inotify instance is left, the file counts
 // for good. REQUIRES: no other open file refers to the memory
 void close_given_file(UniqueFd file, uid_t user);
-// Returns the number of files that count, for all users.
+// Returns the number of files that count, for all users. Gives the inotify instance back if there are none.
 size_t kept_files();
 
 }  // namespace verbena::engine

@@ -25,7 +25,7 @@ constexpr Duration kPause = std::chrono::milliseconds(500);
 
 // Whether the kernel takes RTNL to answer RTM_GETNEIGH, as it does before Linux 6.13.
 bool asks_under_rtnl() {
-  constexpr std::pair kWithout{6, 13};
+  static constexpr std::pair kWithout{6, 13};
   static const bool before = [] {
     utsname kernel{};
     std::pair<int, int> version;

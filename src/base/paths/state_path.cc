@@ -57,7 +57,8 @@ void add_found_suffix(uid_t owner, PathText& home) {
   constexpr std::string_view kTmp = "/tmp/";
   constexpr size_t kNameOffset = offsetof(dirent64, d_name);
   const size_t size = home.view().size();
-  const std::string_view name = home.view().substr(kTmp.size());
+  std::string_view name = home.view();
+  name.remove_prefix(kTmp.size());
   const auto folder = syscall(SYS_openat, AT_FDCWD, kTmp.data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
   std::array<char, kDrawnSuffix> first{};
@@ -71,7 +72,7 @@ void add_found_suffix(uid_t owner, PathText& home) {
       const std::string_view entry(entries.data() + at + kNameOffset);
       at += length;
       if (entry.size() != name.size() + kDrawnSuffix || !entry.starts_with(name)) continue;
-      const std::string_view suffix = entry.substr(name.size());
+      const std::string_view suffix(entry.data() + name.size(), kDrawnSuffix);
       if (suffix[0] != '-' || (first[0] != 0 && suffix >= std::string_view(first.data(), first.size())))
         continue;
       home.add(suffix);

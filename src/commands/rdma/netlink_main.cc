@@ -8,14 +8,18 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <optional>
 #include <span>
+#include <string>
 
 #include <linux/netlink.h>
 #include <poll.h>
+#include <sys/auxv.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/paths/users.h"
 #include "commands/rdma/agent_system.h"
 #include "preload/netlink/service.h"
@@ -35,8 +39,27 @@ constexpr timeval kPatience{.tv_sec = 10, .tv_usec = 0};
 struct Received {
   size_t size = 0;
   uint32_t port = 0;
-  bool is_own_users = false;
+  bool is_answered = false;
 };
+
+// Returns the pid of the program, or 0 if the kernel does not tell.
+pid_t pid_of_program() {
+  std::ifstream about(verbena::format("/proc/self/fdinfo/{}", kProgram));
+  pid_t pid = 0;
+  for (std::string word; about >> word;) {
+    if (word == "Pid:") about >> pid;
+  }
+  return pid;
+}
+
+// Whether to answer the sender of a request: a process of the program's user. A set-user-ID program has the
+// real user's number here, and rights that this user's other processes lack. So its helper, which has these
+// rights, too, answers only the program itself.
+bool is_answered(const ucred& sender) {
+  static const bool has_rights_of_another = ::getauxval(AT_SECURE) != 0;
+  if (has_rights_of_another && sender.pid != pid_of_program()) return false;
+  return sender.uid == ::getuid() && verbena::paths::has_number({.pid = sender.pid, .shown = sender.uid});
+}
 
 // Receives a datagram without blocking; nullopt if there is none. A datagram that is too long has size 0, one
 // without a sender's address has port 0.
@@ -59,8 +82,7 @@ std::optional<Received> receive(std::span<std::byte> buffer) {
     if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_CREDENTIALS) continue;
     ucred sender;
     std::memcpy(&sender, CMSG_DATA(one), sizeof sender);
-    received.is_own_users =
-        sender.uid == ::getuid() && verbena::paths::has_number({.pid = sender.pid, .shown = sender.uid});
+    received.is_answered = is_answered(sender);
   }
   return received;
 }
@@ -85,7 +107,7 @@ void send(const std::vector<Bytes>& datagrams, uint32_t port) {
 // to the agent for each request, since another agent may have replaced the last one.
 void answer_all(std::span<std::byte> buffer) {
   while (const auto received = receive(buffer)) {
-    if (!received->is_own_users || received->port == 0) continue;
+    if (!received->is_answered || received->port == 0) continue;
     verbena::commands::rdma::AgentSystem system;
     send(Service(system).answer(buffer.first(received->size), received->port), received->port);
   }

@@ -147,8 +147,11 @@ int become_helper(void* argument) {
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, _NSIG / 8);
   char name[] = "verbena-rdma-netlink";
   char* const words[] = {name, nullptr};
+  char* const nothing_said[] = {nullptr};
+  // A set-user-ID program may have made its user IDs equal. The helper cannot see who gave the words then.
+  char* const* const environment = getauxval(AT_SECURE) != 0 ? nothing_said : environ;
   start.has_begun = true;  // set back to false if execve() returns
-  syscall(SYS_execve, start.program, words, environ);
+  syscall(SYS_execve, start.program, words, environment);
   start.has_begun = false;
   return 1;
 }
@@ -192,11 +195,9 @@ struct Helper {
   pid_t pid = 0;      // 0: unknown
 };
 
-// A program with privileges gets none: its helper would have the privileges, and answer the real user's other
-// processes, too. So its questions go to the kernel.
 Helper start_helper() {
   PathText program;
-  if (getauxval(AT_SECURE) != 0 || !find_program(program)) return {};
+  if (!find_program(program)) return {};
   const UniqueFd socket(
       static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK)));
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
