@@ -33,17 +33,22 @@ class KeptFiles {
     take_news();
     return is_beyond_count_ ? std::numeric_limits<size_t>::max() : kept_.size();
   }
-  size_t size_of(uid_t user) { return static_cast<size_t>(std::ranges::count(kept_, user, &Kept::user)); }
+  bool allows(uid_t user) {
+    take_news();
+    return !is_beyond_count_ && shares_.allows(user);
+  }
   void add(int file, uid_t user) try {
     take_news();
-    kept_.push_back({user, kUnwatched});
-    kept_.back().watch = watch(file);
+    kept_.reserve(kept_.size() + 1);
+    shares_.take(user);
+    kept_.push_back({user, watch(file)});
   } catch (const std::bad_alloc&) {
     is_beyond_count_ = true;
   }
   // For a child after fork(): the parent must get the news.
   void forget() {
     news_.reset();
+    for (const Kept& each : kept_) shares_.give_back(each.user);
     kept_.clear();
   }
 
@@ -71,8 +76,7 @@ class KeptFiles {
         inotify_event event;
         std::memcpy(&event, buffer.data() + at, sizeof event);
         at += sizeof event + event.len;
-        if ((event.mask & IN_IGNORED) != 0)
-          std::erase_if(kept_, [&](const Kept& one) { return one.watch == event.wd; });
+        if ((event.mask & IN_IGNORED) != 0) end_watch(event.wd);
       }
     }
     // A user has 128 inotify instances. To close one can take long.
@@ -80,6 +84,14 @@ class KeptFiles {
       discard(news_.take());
   }
 
+  void end_watch(int watch) {
+    const auto gone = std::ranges::find(kept_, watch, &Kept::watch);
+    if (gone == kept_.end()) return;
+    shares_.give_back(gone->user);
+    kept_.erase(gone);
+  }
+
+  Quota shares_{kKeptFiles, ::geteuid()};
   OwnFd news_;  // an inotify instance while files are watched
   std::vector<Kept> kept_;
   bool is_beyond_count_ = false;  // there was no memory to count a file
@@ -103,7 +115,7 @@ KeptFiles& kept() {
 
 bool may_give_file(uid_t user) {
   const std::lock_guard lock(mutex());
-  return kept().size() < kMaxKept && kept().size_of(user) < kMaxKeptByUser;
+  return kept().allows(user);
 }
 
 void close_given_file(UniqueFd file, uid_t user) {

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include "base/quota.h"
 #include "base/unique_fd.h"
 
 namespace verbena::engine {
@@ -19,10 +20,9 @@ namespace verbena::engine {
 //
 // Thread-safe. Never blocks.
 
-// The maximum number of files that one user, and all users together, keep before may_give_file() returns
-// false.
-inline constexpr size_t kMaxKeptByUser = 32;
-inline constexpr size_t kMaxKept = 128;
+// The quota of these files. Root and this process's own user have a reserve, and a single other user gets two
+// thirds of the rest (base/quota.h).
+inline constexpr Quota::Size kKeptFiles{.all = 96, .reserve = 48};
 
 // Returns whether a process of the user may get a file with a channel's memory.
 bool may_give_file(uid_t user);

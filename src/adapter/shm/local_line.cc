@@ -356,7 +356,7 @@ bool LocalLine::may_bring_file() const {
 
 bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
   if (awaits_presentation_) is_ours_ = sees_the_same_ && is_of_our_user(message.sender);
-  if (bytes.size() == kRingBytes) return !message.file && (state_ == State::kOpen || !is_foreign());
+  if (bytes.size() == kRingBytes) return !message.file && state_ == State::kOpen;
   Handshake said;
   if (bytes.size() < sizeof said) return false;
   std::memcpy(&said, bytes.data(), sizeof said);
@@ -366,8 +366,10 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     takes_bells_ = said.takes_bells == 1;
     sends_copies_ = sends_copies(bytes);
     // Its own word is not enough: a process in a container may claim to be here.
-    sees_the_same_ = sees_the_same(bytes) && (!is_ours_ || is_in_our_pid_namespace(message.sender->pid));
-    is_ours_ = is_ours_ && sees_the_same_ && said.type != HandshakeType::kHalf;
+    sees_the_same_ = said.type != HandshakeType::kHalf && awaits_presentation_ &&
+                     is_of_our_user(message.sender) && sees_the_same(bytes) &&
+                     is_in_our_pid_namespace(message.sender->pid);
+    is_ours_ = sees_the_same_;
   }
   // Another user's file stays with the message, whose destructor discards it.
   UniqueFd ours = is_ours_ ? message.file.take_known() : UniqueFd();

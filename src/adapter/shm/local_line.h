@@ -195,9 +195,9 @@ class LocalLine {
   bool awaits_presentation_ = false;
   bool is_presented_ = false;
   bool is_ours_ = false;  // the peer is a process of our user, and sees_the_same_
-  // The peer is in our pid namespace and sees the same processes as we. Both the peer and the kernel say so.
-  // A peer whose library is older says nothing. Until the peer's greeting, true.
-  bool sees_the_same_ = true;
+  // The peer's greeting came from a process of our user in our pid namespace that sees the same processes as
+  // we. Both the peer and the kernel say so. A peer whose library is older says nothing.
+  bool sees_the_same_ = false;
   bool hung_up_ = false;  // the peer has closed its end
   shm::Lane* our_lane_ = nullptr;
   shm::Lane* their_lane_ = nullptr;

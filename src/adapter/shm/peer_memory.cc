@@ -24,6 +24,7 @@
 #include "adapter/queues/work_queue.h"
 #include "adapter/shm/process_folder.h"
 #include "base/cancellation_off.h"
+#include "base/foreign_socket.h"
 #include "base/format.h"
 #include "base/log.h"
 #include "base/paths/users.h"
@@ -129,14 +130,17 @@ uint32_t pid_namespace_of(const char* process) {
 
 // Returns the number of pid namespaces, from that of /proc inward, in which the process has a pid. Unlike
 // pid_namespace_of(), needs no right to trace the process, which may have more capabilities than we. 0: the
-// kernel does not tell.
-size_t pid_namespaces_of(const char* process) {
-  std::array<char, 32> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%s/status", process);
+// kernel does not tell. Reads nothing of /proc/PID, because that can take a reference to the process's
+// memory, which we would have to free if the process ended meanwhile.
+size_t pid_namespaces_of(pid_t process) {
   const CancellationOff whole;
-  const UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
-  std::array<char, 4096> text;
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/self/fdinfo/%d", pidfd.get());
+  const UniqueFd file(pidfd ? ::open(path.data(), O_RDONLY | O_CLOEXEC) : -1);
+  std::array<char, 1024> text;
   const ssize_t bytes = file ? ::read(file.get(), text.data(), text.size()) : 0;
+  discard(std::move(pidfd));  // its close may wait for locks that other processes have set on it
   std::string_view rest(text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
   constexpr std::string_view kLabel = "\nNSpid:";
   const size_t label = rest.find(kLabel);
@@ -156,9 +160,8 @@ bool is_of_our_user(const std::optional<ucred>& sender) {
 bool is_in_our_pid_namespace(pid_t process) {
   const uint32_t ours = sight_of_processes();
   if (ours == 0) return false;
-  const std::string name = std::to_string(process);
-  if (const uint32_t its = pid_namespace_of(name.c_str()); its != 0) return its == ours;
-  return pid_namespaces_of("self") == 1 && pid_namespaces_of(name.c_str()) == 1;
+  if (const uint32_t its = pid_namespace_of(std::to_string(process).c_str()); its != 0) return its == ours;
+  return pid_namespaces_of(::getpid()) == 1 && pid_namespaces_of(process) == 1;
 }
 
 uint32_t sight_of_processes() {

@@ -2,6 +2,7 @@
 #include "base/paths/state_path.h"
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,9 +47,10 @@ void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   }
 }
 
+// True also if nobody may look at it, as at the root of another user's FUSE file system.
 bool is_anothers(const char* path, uid_t owner) {
   struct stat status;
-  return lstat(path, &status) == 0 && status.st_uid != shown_as(owner);
+  return lstat(path, &status) != 0 ? errno != ENOENT : status.st_uid != shown_as(owner);
 }
 
 // Appends the suffix of the first directory that add_drawn_suffix() has named for `home`. Nothing if there is

@@ -260,11 +260,11 @@ class Handshake : public ShardTest, public testing::WithParamInterface<Asker> {
   static roce::Qpn other_qpn() { return roce::Qpn::in_slot(other_slot(), 4); }
 
   // The other process, which has taken so many of its steps.
-  std::unique_ptr<Other> meet(int steps) {
+  std::unique_ptr<Other> meet(int steps, uid_t user = 0) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     auto other = std::make_unique<Other>(UniqueFd(ends[1]));
-    peers->connect({shard->slot(), other_slot(), we_ask(), 0, UniqueFd(ends[0])});
+    peers->connect({shard->slot(), other_slot(), we_ask(), 0, UniqueFd(ends[0]), user});
     look();
     if (steps > 0) we_ask() ? other->accept() : other->offer();
     look();
@@ -273,8 +273,8 @@ class Handshake : public ShardTest, public testing::WithParamInterface<Asker> {
     return other;
   }
   // A process of another user, which has offered if it is to. REQUIRES: may_be_anyone()
-  std::unique_ptr<Other> meet_another_user() {
-    auto other = meet(0);
+  std::unique_ptr<Other> meet_another_user(uid_t user = 0) {
+    auto other = meet(0, user);
     if (!we_ask()) other->greet_as_another_user(kOffer);
     look();
     return other;
@@ -468,22 +468,32 @@ TEST_P(Handshake, SharesNoMemoryWithAProcessInAContainerThatItCouldPunchHolesInt
   EXPECT_THAT(by_the_port(), ElementsAre(Operation::kSendOnly));
 }
 
+TEST_P(Handshake, WhoRingsBeforeTheChannelIsOpenIsHungUpOn) {
+  const auto other = meet(0);
+  constexpr std::byte kRing{};
+  other->say(&kRing, sizeof kRing);
+  look();
+  EXPECT_TRUE(other->is_hung_up_on());
+}
+
 // ---- files of channels that other users keep
 
 // Their pages count in our control group.
 TEST_P(Handshake, AUserWhoKeepsTheFilesOfFormerChannelsGetsNoFurtherOnes) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   std::vector<UniqueFd> kept;
-  for (size_t i = 0; i < 2 * kMaxKeptByUser; ++i) {
-    auto other = meet_another_user();
+  for (size_t i = 0; i < kKeptFiles.all; ++i) {
+    auto other = meet_another_user(kAnotherUser);
     if (auto file = other->take_file()) kept.push_back(std::move(file));
     other.reset();
     look();
   }
-  EXPECT_EQ(kept.size(), kMaxKeptByUser);
+  EXPECT_EQ(kept.size(), 2 * (kKeptFiles.all - kKeptFiles.reserve) / 3);
+  EXPECT_TRUE(may_give_file(kAnotherUser - 1)) << "others have their share";
+  EXPECT_TRUE(may_give_file(::geteuid()));
   kept.clear();
   while (kept_files() > 0) sched_yield();
-  const auto other = meet_another_user();
+  const auto other = meet_another_user(kAnotherUser);
   EXPECT_TRUE(other->take_file()) << "none is kept any more";
 }
 
