@@ -159,8 +159,13 @@ bool LocalPeers::ask(LocalPeer& peer, TimePoint now) {
   peer.asked_until = now + kAskTimeout;
   peer.is_asking = true;
   ++peer.questions;
-  if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+  set_alarm();
   return true;
+}
+
+// Sets the alarm for on_alarm(), unless it is set already.
+void LocalPeers::set_alarm() {
+  if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
 }
 
 // Whether there may be a channel: the program wants it, or there is a place for a guest.
@@ -169,7 +174,7 @@ bool LocalPeers::admit(LocalPeer& peer) {
   if (guests_of(peer.user) >= kMaxGuestsOfUser || !accounts_of(peer).allow(CallCosts::Cause::kTheirs))
     return false;
   if (!guests_.take()) return false;
-  if (!std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+  set_alarm();
   return peer.is_guest = true;
 }
 
@@ -189,12 +194,13 @@ void LocalPeers::dismiss(LocalPeer& peer, TimePoint now) {
   guests_.give_back();
 }
 
-// Questions that were lost with their agent, or came when it, or the other process, had too much to hear. The
-// QPs that they were asked for go by their ports meanwhile.
+// Asks again for channels for which no answer has come: the agent has restarted, or one of the processes had
+// too many messages to read. The QPs use their ports meanwhile. Also looks whether others still keep files of
+// former channels (kept_files()).
 void LocalPeers::on_alarm() {
   alarm_is_set_ = false;
   const TimePoint now = MonotonicClock::now();
-  bool again = kept_files() > 0;  // which closes what it watches them by when there are none
+  bool again = kept_files() > 0;
   for (const auto& peer : peers_) {
     if (abandoned_ || peer == nullptr || peer->has_line()) continue;
     dismiss(*peer, now);
@@ -204,7 +210,7 @@ void LocalPeers::on_alarm() {
     if (now < peer->asked_until || now < peer->refused_until || question_came_to_nothing(*peer)) continue;
     (void)ask(*peer, now);
   }
-  if (again && !std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+  if (again) set_alarm();
 }
 
 // One that has let somebody wait in vain may be stopped: the next QPs do without it until it answers.
@@ -586,7 +592,7 @@ void LocalPeers::remove_lost() {
       }
     }
   }
-  if (kept_files() > 0 && !std::exchange(alarm_is_set_, true)) shard_.set_alarm(*this, kAskTimeout);
+  if (kept_files() > 0) set_alarm();
 }
 
 // Lists again what there is to read, and moves QPs to ways that have opened.

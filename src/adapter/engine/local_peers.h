@@ -152,6 +152,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   };
 
   void on_alarm() override;
+  void set_alarm();
   bool is_awaited(LocalPeer& peer);
   bool ask(LocalPeer& peer, TimePoint now);
   bool admit(LocalPeer& peer);

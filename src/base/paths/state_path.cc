@@ -171,10 +171,6 @@ bool is_trusted_directory(const char* path) {
   return is_private_directory(path, 0) || is_private_directory(path, own_user());
 }
 
-PathText mirror_path_for(uid_t owner) {
-  return state_path_for(owner).add(kMirrorSuffix);
-}
-
 PathText find_state_path(const char* chosen) {
   PathText path;
   if (chosen == nullptr) {

@@ -81,10 +81,6 @@ bool add_drawn_suffix(PathText& home);
 // is unknown (no /proc).
 PathText state_path_for(uid_t owner);
 
-// Returns the directory in which `owner`'s mirror shows the devices of this network namespace
-// (state_directory.h). Invalid if the network namespace is unknown.
-PathText mirror_path_for(uid_t owner);
-
 // Returns the socket file of `owner`'s agent in the network namespace of the calling thread, which may differ
 // from the process's. Invalid if the state directory does not exist, or others than `owner` can write to it.
 PathText agent_socket_path(uid_t owner);

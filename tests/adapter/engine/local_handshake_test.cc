@@ -73,7 +73,7 @@ size_t locked_bytes() {
   return 0;
 }
 
-// What other threads still close does not count.
+// Returns what this process holds, after other threads have closed what was passed to them.
 Held held() {
   while (kept_files() > 0) sched_yield();
   test::await_discards();
