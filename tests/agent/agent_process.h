@@ -47,7 +47,8 @@ inline pid_t find_process(const std::string& name) {
   return 0;
 }
 
-// Runs the agent's program as a child, by default in the foreground.
+// Runs the agent's program as a child, by default in the foreground. It aborts if its main thread closes a
+// Unix socket (close_check.c), except in tests with sanitizers, which must be loaded first.
 class AgentProcess {
  public:
   explicit AgentProcess(std::vector<std::string> options = {"--foreground"}) {
@@ -59,11 +60,18 @@ class AgentProcess {
     std::vector<char*> arguments;
     for (std::string& option : options) arguments.push_back(option.data());
     arguments.push_back(nullptr);
+    std::vector<char*> environment;
+    for (char** variable = ::environ; *variable != nullptr; ++variable) environment.push_back(*variable);
+#ifdef VERBENA_CLOSE_CHECK
+    char preload[] = "LD_PRELOAD=" VERBENA_CLOSE_CHECK;
+    environment.push_back(preload);
+#endif
+    environment.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ready[0]);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if the test is killed
-      ::execv(arguments[0], arguments.data());
+      ::execve(arguments[0], arguments.data(), environment.data());
       ::_exit(127);
     }
     ::close(ready[1]);

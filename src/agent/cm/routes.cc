@@ -8,8 +8,6 @@
 #include <linux/rtnetlink.h>
 #include <sys/utsname.h>
 
-#include "adapter/net/udp/route_check.h"
-
 namespace verbena::agent {
 
 namespace {
@@ -137,11 +135,10 @@ void put_address(nlmsghdr* message, uint16_t type, const CmAddress& address) {
 }
 
 // Sends a request and reads the answer without waiting. The kernel handles the request during the send call,
-// so the answer is there already. The answer to a dump (NLM_F_DUMP) is made as it is read.
-Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, mnl_cb_t reader, void* self,
-                      uint16_t flags = 0) {
+// so the answer is there already.
+Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, mnl_cb_t reader, void* self) {
   request->nlmsg_seq = sequence;
-  request->nlmsg_flags = NLM_F_REQUEST | flags;
+  request->nlmsg_flags = NLM_F_REQUEST;
   if (mnl_socket_sendto(socket, request, request->nlmsg_len) < 0) return fail(errno);
   for (;;) {
     alignas(nlmsghdr) char buffer[kAnswerBytes];
@@ -154,17 +151,20 @@ Result<void> exchange(mnl_socket* socket, nlmsghdr* request, uint32_t sequence, 
     const int run =
         mnl_cb_run(buffer, static_cast<size_t>(bytes), sequence, mnl_socket_get_portid(socket), reader, self);
     if (run == MNL_CB_ERROR) return fail(errno);
-    const bool goes_on = flags != 0 && run != MNL_CB_STOP;
-    if (!goes_on) return {};
+    return {};
   }
 }
 
 }  // namespace
 
 Result<RouteQuery> RouteQuery::open() {
+  return open(asks_under_rtnl() ? NeighbourQuery::kByDatagram : NeighbourQuery::kByNetlink);
+}
+
+Result<RouteQuery> RouteQuery::open(NeighbourQuery how) {
   auto socket = open_route_socket(0);
   if (!socket) return fail(socket.error().code);
-  return RouteQuery(std::move(*socket));
+  return RouteQuery(std::move(*socket), how);
 }
 
 Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
@@ -191,10 +191,14 @@ Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
   return reader.answer;
 }
 
+// Does not ask netlink where no datagram can be sent: other users can bring that about.
 bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neighbour) {
-  if (asks_under_rtnl()) {
-    if (const auto known = net::is_neighbour_known(interface_index, gid_of(neighbour))) return *known;
-  }
+  if (how_ == NeighbourQuery::kByNetlink) return is_neighbour_valid(interface_index, neighbour);
+  const UniqueFd socket = searches_.open(neighbour.family == AF_INET);
+  return socket && net::is_neighbour_known(socket.get(), interface_index, gid_of(neighbour)).value_or(false);
+}
+
+bool RouteQuery::is_neighbour_valid(uint32_t interface_index, const CmAddress& neighbour) {
   alignas(nlmsghdr) char buffer[kRequestBytes];
   nlmsghdr* request = mnl_nlmsg_put_header(buffer);
   request->nlmsg_type = RTM_GETNEIGH;
@@ -209,24 +213,6 @@ bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neig
   };
   const auto asked = exchange(socket_.get(), request, ++sequence_, on_message, &is_valid);
   return asked && is_valid;
-}
-
-std::vector<NeighbourMessage> RouteQuery::neighbours() {
-  alignas(nlmsghdr) char buffer[kRequestBytes];
-  nlmsghdr* request = mnl_nlmsg_put_header(buffer);
-  request->nlmsg_type = RTM_GETNEIGH;
-  mnl_nlmsg_put_extra_header(request, sizeof(ndmsg));  // all zero: of every netdev and family
-  std::vector<NeighbourMessage> all;
-  const auto on_message = [](const nlmsghdr* message, void* self) {
-    if (const auto neighbour = read_neighbour(message)) {
-      static_cast<std::vector<NeighbourMessage>*>(self)->push_back(*neighbour);
-    }
-    return MNL_CB_OK;
-  };
-  // After an error, the entries read before it are still useful.
-  [[maybe_unused]] const auto asked =
-      exchange(socket_.get(), request, ++sequence_, on_message, &all, NLM_F_DUMP);
-  return all;
 }
 
 bool NeighbourMessage::is_valid() const {
@@ -339,7 +325,7 @@ void Neighbours::receive() {
     const ssize_t bytes = ::recv(mnl_socket_get_fd(events_.get()), buffer, sizeof buffer, MSG_DONTWAIT);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && errno == ENOBUFS) {
-      ask_for_all();
+      look_for_all();
       continue;
     }
     if (bytes <= 0) return;
@@ -349,7 +335,7 @@ void Neighbours::receive() {
       if (neighbour && neighbour->is_valid()) {
         neighbours.found(neighbour->interface_index, neighbour->address);
       } else if (neighbour && (neighbour->state & NUD_FAILED) != 0) {
-        neighbours.provoke_again(neighbour->interface_index, neighbour->address);
+        neighbours.look_again(key_of(neighbour->interface_index, neighbour->address), kPause);
       }
       return MNL_CB_OK;
     };
@@ -376,27 +362,41 @@ void Neighbours::found(uint32_t interface_index, const CmAddress& neighbour) {
   }
 }
 
-// Looks at all known neighbours, after the netlink socket has overflowed. The kernel keeps one or two
-// thousand, while any number of programs may wait.
-void Neighbours::ask_for_all() {
-  for (const NeighbourMessage& known : routes_.neighbours()) {
-    if (known.is_valid()) found(known.interface_index, known.address);
-  }
+// Looks again for all neighbours that anybody waits for, after the netlink socket has overflowed. Any number
+// of programs may wait, so this goes in pieces. Each look is in a turn of a user who waits. A dump of the
+// kernel's neighbours would wait for RTNL before Linux 6.13.
+void Neighbours::look_for_all() {
+  if (!std::exchange(next_look_, NeighbourKey{})) look_for_some();
 }
 
-// Provokes another search after the kernel has given up, as long as any wait is pending: the neighbour may be
-// booting. In a turn of the user who came last: one who pauses does not come.
-void Neighbours::provoke_again(uint32_t interface_index, const CmAddress& neighbour) {
-  const NeighbourKey key = key_of(interface_index, neighbour);
+void Neighbours::look_for_some() {
+  auto next = by_neighbour_.lower_bound({*next_look_, 0});
+  for (size_t i = 0; i < kAtOnce && next != by_neighbour_.end(); ++i) {
+    const NeighbourKey key = next->first;
+    look_again(key, Duration(0));
+    next = by_neighbour_.upper_bound({key, next_ticket_});
+  }
+  next_look_.reset();
+  if (next == by_neighbour_.end()) return;
+  next_look_ = next->first;
+  loop_.in_next_round([this] { look_for_some(); });
+}
+
+// Looks again after a pause, as long as any wait is pending: the neighbour may be booting. In a turn of the
+// user who came last: one who pauses does not come.
+void Neighbours::look_again(const NeighbourKey& key, Duration pause) {
   const Waiting* const wait = newest_wait(key);
   if (wait == nullptr) return;
-  const std::pair pause(key, wait->user);
-  if (pausing_.contains(pause)) return;
-  loop_.at_for(wait->user, MonotonicClock::now() + kPause, [this, pause, interface_index, neighbour] {
-    pausing_.erase(pause);
+  const std::pair pausing(key, wait->user);
+  if (pausing_.contains(pausing)) return;
+  const auto look = [this, pausing, interface_index = wait->interface_index, neighbour = wait->neighbour] {
+    pausing_.erase(pausing);
+    if (newest_wait(pausing.first) == nullptr) return;
+    if (is_known(interface_index, neighbour)) return found(interface_index, neighbour);
     provoke(interface_index, neighbour);
-  });
-  pausing_.insert(pause);
+  };
+  loop_.at_for(wait->user, MonotonicClock::now() + pause, look);
+  pausing_.insert(pausing);
 }
 
 // rtnetlink reports the result of the search.
@@ -406,10 +406,10 @@ void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
   UniqueFd& socket = is_ipv4 ? ipv4_ : ipv6_;
   int error = EAGAIN;
   for (int attempt = 0; attempt < 2 && error == EAGAIN; ++attempt) {
-    if (!socket || attempt > 0) socket = net::open_neighbour_search(is_ipv4);
+    if (!socket || attempt > 0) socket = routes_.open_search(is_ipv4);
     error = socket ? net::search_neighbour(socket.get(), interface_index, gid_of(neighbour)) : EMFILE;
   }
-  if (error != 0) provoke_again(interface_index, neighbour);
+  if (error != 0) look_again(key_of(interface_index, neighbour), kPause);
 }
 
 }  // namespace verbena::agent

@@ -9,10 +9,10 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <sys/types.h>
 
+#include "adapter/net/udp/route_check.h"
 #include "agent/cm/address.h"
 #include "agent/event_loop.h"
 #include "agent/links/netlink_attributes.h"
@@ -51,30 +51,41 @@ struct RouteAnswer {
   uint8_t hop_limit = 64;
 };
 
+// The way to ask the kernel whether it knows a neighbour.
+enum class NeighbourQuery : uint8_t {
+  kByNetlink,   // RTM_GETNEIGH
+  kByDatagram,  // net::is_neighbour_known()
+};
+
 // Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
 // within the call that sends the query, so no query waits for an event. This class must not ask about netdevs
 // (RTM_GETLINK): the kernel then takes its lock for the configuration of all network namespaces (RTNL), which
-// others may hold for seconds. Before Linux 6.13, RTM_GETNEIGH takes this lock, too. There,
-// knows_neighbour() sends a datagram instead (net::is_neighbour_known()), but neighbours() may wait. For one
-// thread.
+// others may hold for seconds. Before Linux 6.13, RTM_GETNEIGH takes this lock, too, so there a datagram
+// tells whether a neighbour is known. For one thread.
 class RouteQuery {
  public:
+  // Fails with the errno of the netlink socket.
   static Result<RouteQuery> open();
+  // Like open(), but asks for neighbours in this way whatever the kernel.
+  static Result<RouteQuery> open(NeighbourQuery how);
 
   // Returns the kernel's route. Errors are the kernel's: ENETUNREACH, EHOSTUNREACH, EACCES (prohibited),
   // EINVAL (the source is no address of this host).
   Result<RouteAnswer> ask(const RouteQuestion& question);
 
   // Returns whether the neighbour's hardware address is known, even if it is stale. The kernel's rdma_cm has
-  // the same condition. REQUIRES: has_known_family(neighbour)
+  // the same condition. Returns false if the kernel cannot be asked. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
-  // Returns all IPv4 and IPv6 neighbours that the kernel knows, on all netdevs.
-  std::vector<NeighbourMessage> neighbours();
+  // Returns a socket for net::search_neighbour(), or an empty descriptor if there is none left.
+  UniqueFd open_search(bool ipv4) const { return searches_.open(ipv4); }
 
  private:
-  explicit RouteQuery(NetlinkSocket socket) : socket_(std::move(socket)) {}
+  RouteQuery(NetlinkSocket socket, NeighbourQuery how) : socket_(std::move(socket)), how_(how) {}
+  bool is_neighbour_valid(uint32_t interface_index, const CmAddress& neighbour);
 
   NetlinkSocket socket_;
+  NeighbourQuery how_;
+  net::NeighbourSearches searches_;
   uint32_t sequence_ = 0;
 };
 
@@ -134,9 +145,10 @@ class Neighbours {
   void stop_listening();
   void receive();
   void found(uint32_t interface_index, const CmAddress& neighbour);
-  void ask_for_all();
+  void look_for_all();
+  void look_for_some();
+  void look_again(const NeighbourKey& key, Duration pause);
   void provoke(uint32_t interface_index, const CmAddress& neighbour);
-  void provoke_again(uint32_t interface_index, const CmAddress& neighbour);
   void finish(Ticket ticket, int error);
 
   EventLoop& loop_;
@@ -146,8 +158,9 @@ class Neighbours {
   std::unordered_map<Ticket, Waiting> waiting_;
   // Waits for neighbours that are not known. The ticket distinguishes several waits for one neighbour.
   std::set<std::pair<NeighbourKey, Ticket>> by_neighbour_;
-  // Neighbours for which the search starts again after a pause, each with the user in whose turn it starts.
+  // Neighbours that are looked for again after a pause, each with the user in whose turn that is.
   std::set<std::pair<NeighbourKey, uid_t>> pausing_;
+  std::optional<NeighbourKey> next_look_;  // for look_for_some(); nullopt: all were looked for
   NetlinkSocket events_;
   bool listens_ = false;
   EventLoop::QueuedTask stop_{loop_, [this] { stop_listening(); }};

@@ -84,10 +84,10 @@ class ForeignCloser {
   // Counts descriptors as the user's until the share is destroyed.
   QuotaShare count(uid_t user, size_t descriptors = 1) { return take_share(files_, user, descriptors); }
   // Returns whether the agent may receive a descriptor from a client of the user, if only to refuse it with
-  // an error. Descriptors that are refused have a quota of their own, because without them the agent would
-  // have to end the session.
+  // an error, or send one and then close its own copy. Beyond allows(), such descriptors have a quota of
+  // their own, because without them the agent would have to end the session.
   bool may_receive(uid_t user) const { return allows(user) || refused_->allows(user); }
-  // Counts a received descriptor: as the user's if allows() returns true, and else as a refused one.
+  // Counts a received or sent descriptor: as the user's if allows() returns true, and else as a refused one.
   QuotaShare count_received(uid_t user) { return take_share(allows(user) ? files_ : refused_, user); }
   // Closes the descriptor on the user's thread. Destroys `share`, in which it counts, when it is closed.
   void close(uid_t user, UniqueFd fd, QuotaShare share);

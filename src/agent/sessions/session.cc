@@ -20,6 +20,11 @@ constexpr size_t kFilesOfLaterReply = 1;
 // Maximum time for which a request waits until its user's programs have received their descriptors.
 constexpr Duration kPatience = std::chrono::seconds(5);
 
+bool is_one_of(std::span<const MessageType> types, ConstBytes message) {
+  const uint16_t type = read_as<MessageHeader>(message).type;
+  return std::ranges::any_of(types, [&](MessageType one) { return static_cast<uint16_t>(one) == type; });
+}
+
 // Whether the reply to this request may have descriptors. Other requests need not wait until the user's
 // programs have received theirs.
 bool brings_descriptors(ConstBytes message) {
@@ -28,8 +33,16 @@ bool brings_descriptors(ConstBytes message) {
       MessageType::kTakeSlot,       MessageType::kGetStatus,         MessageType::kGetSlotStatus,
       MessageType::kGetCaptureNews, MessageType::kMadOpenPort,       MessageType::kGetCmIds,
       MessageType::kGetKeptTrace,   MessageType::kGetConnectionTrace};
-  const uint16_t type = read_as<MessageHeader>(message).type;
-  return std::ranges::any_of(kThatDo, [&](MessageType one) { return static_cast<uint16_t>(one) == type; });
+  return is_one_of(kThatDo, message);
+}
+
+// Whether the agent may have to close its copy of a descriptor when it has sent the reply. kJoinGroup counts
+// its socket itself.
+bool leaves_copy(ConstBytes message) {
+  static constexpr MessageType kThatDo[] = {MessageType::kHello,        MessageType::kTakeSlot,
+                                            MessageType::kMadOpenPort,  MessageType::kGetCmIds,
+                                            MessageType::kGetKeptTrace, MessageType::kGetConnectionTrace};
+  return is_one_of(kThatDo, message);
 }
 
 // Whether there was no descriptor or memory for a pidfd.
@@ -236,8 +249,11 @@ bool Session::may_go_on(ConstBytes message, bool has_files) {
   const bool may_take = !takes_slot || !parts_.slots.is_behind(client_.uid);
   const TimePoint now = MonotonicClock::now();
   const TimePoint until = wait_ ? wait_->until : now + kPatience;
-  const bool may_bring = !has_files || parts_.sockets.closer().allows(client_.uid);
-  const bool has_room = may_answer && may_take && may_bring && are_files_known(message, until - kPatience);
+  const ForeignCloser& closer = parts_.sockets.closer();
+  const bool may_bring = !has_files || closer.allows(client_.uid);
+  const bool may_leave = !leaves_copy(message) || closer.may_receive(client_.uid);
+  const bool has_room =
+      may_answer && may_take && may_bring && may_leave && are_files_known(message, until - kPatience);
   end_wait();
   if (has_room || now >= until) return true;
   const int socket = socket_.get();
@@ -304,7 +320,8 @@ void Session::receive(ConstBytes message, bool is_longer, bool has_files) {
   socket_.drop();
   if (fault) return send_error(header, fault->error, fault->text);
   if (!is_known) return refuse_version(header);
-  if (is_over_share) return send_error(header, kOverShare.error, kOverShare.text);
+  const bool may_leave = !leaves_copy(message) || parts_.sockets.closer().may_receive(client_.uid);
+  if (is_over_share || !may_leave) return send_error(header, kOverShare.error, kOverShare.text);
   if (socket_.is_clogged()) {
     log_info("client {} does not take the descriptors that it has asked for: dropped", client_.pid);
     return close();
@@ -386,7 +403,7 @@ void Session::finish_hello() {
                       "the agent of this machine is there for another user (--serve-only): ask root");
   }
   client_.shares_port = parts_.served.leases_sockets_to(client_.uid);
-  const auto client_end = events_.open(client_.protocol_version);
+  auto client_end = events_.open(client_.protocol_version);
   if (!client_end) {
     return send_error(request, client_end.error().code, "the agent has run out of descriptors");
   }
@@ -398,7 +415,8 @@ void Session::finish_hello() {
   store_text(reply.message.agent_version, VERBENA_VERSION);
   reply.message.capabilities =
       protocol::kServesXrcDomains | protocol::kServesConnectionManagement | protocol::kServesLongMads;
-  reply.fds = {client_end->get(), parts_.links.file()};
+  reply.keeps = close_elsewhere(std::move(*client_end));
+  reply.fds = {reply.keeps->get(), parts_.links.file()};
   // The takeover state has all users' sockets, so only processes of the agent's own user get it.
   if (client_.uid == ::geteuid() && parts_.takeover_state.client_end() >= 0) {
     reply.fds.push_back(parts_.takeover_state.client_end());
@@ -416,11 +434,20 @@ bool Session::is_mirror() const {
   return greeted_ && client_.program == kMirrorName;
 }
 
+// Has another thread close the descriptor when the last owner has released it. For a socket that is sent to
+// the client: that may have received and closed its own copy by then, and the last close of a socket waits
+// for the epoll(7) sets that contain it. The client can hold their locks for good.
+std::shared_ptr<const UniqueFd> Session::close_elsewhere(UniqueFd fd) {
+  ForeignCloser& closer = parts_.sockets.closer();
+  return closer.share(client_.uid, std::move(fd), closer.count_received(client_.uid));
+}
+
 template <class Message>
 void Session::answer(const MessageHeader& request, RequestResult<Message> outcome) {
   if (!outcome) return send_error(request, outcome.error().code, outcome.error().text);
   outcome->message.header = reply_header(request);
-  if (outcome->last_fd) outcome->fds.push_back(outcome->last_fd.get());
+  const auto last = close_elsewhere(std::move(outcome->last_fd));
+  if (last) outcome->fds.push_back(last->get());
   send(protocol::reply_bytes(outcome->message), outcome->fds);
 }
 

@@ -137,6 +137,7 @@ class Session : private CmClient::Host, private ClientEvents::Client {
   uint64_t process_identity() const override { return process_number(client_); }
   bool may_use_qpn(uint32_t qpn) const override;
 
+  std::shared_ptr<const UniqueFd> close_elsewhere(UniqueFd fd);
   template <class Message>
   void answer(const protocol::MessageHeader& request, RequestResult<Message> outcome);
   template <class Message>

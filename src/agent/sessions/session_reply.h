@@ -23,7 +23,7 @@ template <class Message = protocol::PlainReply>
 struct Reply {
   Message message{};
   std::vector<int> fds{};  // owned by others, and open until the reply is sent
-  UniqueFd last_fd{};      // owned by the reply; sent after `fds`
+  UniqueFd last_fd{};      // owned by the reply; sent after `fds`, and closed by the ForeignCloser
   // Keeps a descriptor of `fds` open until the reply is sent. For one whose close may take long
   // (ForeignCloser::share()).
   std::shared_ptr<const UniqueFd> keeps{};

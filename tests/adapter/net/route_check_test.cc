@@ -152,8 +152,11 @@ TEST_P(RouteCheck, TellsWhetherPacketsWaitForANeighbour) {
 }
 
 TEST_P(RouteCheck, TellsWhetherANeighbourIsKnown) {
-  const auto is_known = [](const char* neighbour) {
-    return is_neighbour_known(::if_nametoindex("veth-a"), path(GetParam().own, neighbour).destination);
+  const NeighbourSearches searches;
+  const auto is_known = [&](const char* neighbour) {
+    const roce::Address address = path(GetParam().own, neighbour).destination;
+    const UniqueFd socket = searches.open(address.is_ipv4());
+    return is_neighbour_known(socket.get(), ::if_nametoindex("veth-a"), address);
   };
   EXPECT_EQ(is_known(GetParam().nobody), false);
   EXPECT_EQ(is_known(GetParam().nobody), false);
@@ -162,6 +165,34 @@ TEST_P(RouteCheck, TellsWhetherANeighbourIsKnown) {
   EXPECT_EQ(is_known(GetParam().peer), true);
   run("ip link set veth-a down");
   EXPECT_EQ(is_known(GetParam().peer), std::nullopt) << "nothing can be sent";
+}
+
+TEST_P(RouteCheck, ASearchNeedsNoFreePort) {
+  const NeighbourSearches searches;
+  run("echo 20000 20000 > /proc/sys/net/ipv4/ip_local_port_range");
+  const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
+  const auto search_from = [&](UniqueFd socket) {
+    return search_neighbour(socket.get(), ::if_nametoindex("veth-a"), nobody);
+  };
+  const UniqueFd only = open_neighbour_search(false);
+  ASSERT_EQ(search_neighbour(only.get(), ::if_nametoindex("veth-a"), path("::", "fd47:91::77").destination),
+            0);
+  EXPECT_EQ(search_from(open_neighbour_search(nobody.is_ipv4())), EAGAIN) << "another has the only port";
+  EXPECT_EQ(search_from(searches.open(nobody.is_ipv4())), 0);
+  EXPECT_EQ(search_from(searches.open(nobody.is_ipv4())), 0);
+}
+
+TEST_P(RouteCheck, AFirewallThatRefusesTheDiscardPortDoesNotStopASearch) {
+  run("nft add table inet t && nft add chain inet t out '{ type filter hook output priority 0; }'");
+  run("nft add rule inet t out udp dport 9 reject");
+  const NeighbourSearches searches;
+  const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
+  const auto is_known = [&] {
+    return is_neighbour_known(searches.open(nobody.is_ipv4()).get(), ::if_nametoindex("veth-a"), nobody);
+  };
+  EXPECT_EQ(is_known(), false);
+  run("nft add rule inet t out udp dport 4791 reject");
+  EXPECT_EQ(is_known(), std::nullopt);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -2,11 +2,13 @@
 #include "adapter/net/udp/route_check.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include <linux/if.h>
 #include <linux/neighbour.h>
@@ -25,6 +27,7 @@
 #include "base/failed_call.h"
 #include "base/plain_calls.h"
 #include "base/socket_option.h"
+#include "wire/roce/packet.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::net {
@@ -162,11 +165,51 @@ UniqueFd open_neighbour_search(bool ipv4) {
       plain_socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP));
 }
 
-int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour) {
+namespace {
+
+// Lets a socket share its port with the other sockets of this user that do so.
+bool share_port(int socket) {
+  return set_option(socket, SOL_SOCKET, SO_REUSEPORT, 1);
+}
+
+SocketAddress any_address(bool ipv4, uint16_t port) {
+  roce::Path anywhere;
+  if (ipv4) anywhere.destination = roce::Address::from_ipv4(std::array<uint8_t, kIpv4Bytes>{}.data());
+  return destination_of(anywhere, port);
+}
+
+bool bind_to(int socket, const SocketAddress& name) {
+  return ::bind(socket, &name.generic, name.length()) == 0;
+}
+
+}  // namespace
+
+NeighbourSearches::NeighbourSearches() : ipv4_(take_port(true)), ipv6_(take_port(false)) {}
+
+NeighbourSearches::Port NeighbourSearches::take_port(bool ipv4) {
+  UniqueFd holder = open_neighbour_search(ipv4);
+  if (!holder || !share_port(holder.get()) || !bind_to(holder.get(), any_address(ipv4, 0))) return {};
+  SocketAddress name{};
+  socklen_t length = sizeof name;
+  if (::getsockname(holder.get(), &name.generic, &length) != 0) return {};
+  return {std::move(holder), port_of(name)};
+}
+
+UniqueFd NeighbourSearches::open(bool ipv4) const {
+  UniqueFd socket = open_neighbour_search(ipv4);
+  const uint16_t port = (ipv4 ? ipv4_ : ipv6_).number;
+  if (!socket || port == 0) return socket;
+  if (!share_port(socket.get()) || !bind_to(socket.get(), any_address(ipv4, port))) return {};
+  return socket;
+}
+
+namespace {
+
+int send_empty_datagram(int socket, uint32_t interface_index, const roce::Address& neighbour, uint16_t port) {
   roce::Path there;
   there.destination = neighbour;
   there.interface_index = interface_index;
-  SocketAddress name = destination_of(there, kDiscardPort);
+  SocketAddress name = destination_of(there, port);
   alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(in6_pktinfo))];
   ControlWriter writer(control, 0);
   msghdr message{};
@@ -184,6 +227,14 @@ int search_neighbour(int socket, uint32_t interface_index, const roce::Address& 
   message.msg_control = control;
   message.msg_controllen = writer.used();
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+}
+
+}  // namespace
+
+int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour) {
+  const int error = send_empty_datagram(socket, interface_index, neighbour, kDiscardPort);
+  const bool is_refused = error == EPERM || error == EACCES;
+  return is_refused ? send_empty_datagram(socket, interface_index, neighbour, roce::kUdpPort) : error;
 }
 
 namespace {
@@ -205,11 +256,10 @@ bool is_still_waiting(int socket) {
 
 }  // namespace
 
-std::optional<bool> is_neighbour_known(uint32_t interface_index, const roce::Address& neighbour) {
-  const UniqueFd socket = open_neighbour_search(neighbour.is_ipv4());
-  if (!socket || !ask_for_send_times(socket.get())) return std::nullopt;
-  if (search_neighbour(socket.get(), interface_index, neighbour) != 0) return std::nullopt;
-  return !is_still_waiting(socket.get());
+std::optional<bool> is_neighbour_known(int socket, uint32_t interface_index, const roce::Address& neighbour) {
+  if (!ask_for_send_times(socket)) return std::nullopt;
+  if (search_neighbour(socket, interface_index, neighbour) != 0) return std::nullopt;
+  return !is_still_waiting(socket);
 }
 
 template <class Body>

@@ -16,17 +16,39 @@ namespace verbena::net {
 // Opens a socket for search_neighbour(). Returns an empty UniqueFd on failure, with the reason in errno.
 UniqueFd open_neighbour_search(bool ipv4);
 
-// Sends an empty datagram to the neighbour's discard port (RFC 863), so that the kernel looks for the
-// neighbour's hardware address. The datagram leaves by the network device `interface_index`, whatever the
-// routes say. Needs no privilege. Returns 0, or the errno value of sendmsg(2) if the datagram cannot be sent.
-// REQUIRES: the socket and the neighbour are of the same address family
+// Opens any number of sockets for search_neighbour(). All sockets of an address family share one UDP port,
+// which this object holds. So a socket needs no free port when it is opened: another user may have taken all
+// ports by then. One thread at a time.
+class NeighbourSearches {
+ public:
+  NeighbourSearches();
+
+  // Returns a socket, or an empty UniqueFd on failure, with the reason in errno.
+  UniqueFd open(bool ipv4) const;
+
+ private:
+  struct Port {
+    UniqueFd holder;
+    uint16_t number = 0;  // 0: no port was free, so each socket has to find its own
+  };
+  static Port take_port(bool ipv4);
+
+  Port ipv4_;
+  Port ipv6_;
+};
+
+// Sends an empty datagram to the neighbour, so that the kernel looks for its hardware address. The datagram
+// goes to the discard port (RFC 863), or to RoCE's port 4791 if a firewall refuses that. It leaves by the
+// network device `interface_index`, whatever the routes say. Needs no privilege. Returns 0, or the errno
+// value of sendmsg(2) if neither datagram can be sent. REQUIRES: the socket and the neighbour are of the same
+// address family
 int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour);
 
 // Returns whether the kernel knows the neighbour's hardware address, or needs none on this device. If not,
 // makes the kernel look for the address, like search_neighbour(). Takes no lock that other users can hold.
 // Netlink waits for RTNL before Linux 6.13. Returns nullopt if nothing can be sent, for example because of a
-// firewall.
-std::optional<bool> is_neighbour_known(uint32_t interface_index, const roce::Address& neighbour);
+// firewall. REQUIRES: nothing was sent by the socket before
+std::optional<bool> is_neighbour_known(int socket, uint32_t interface_index, const roce::Address& neighbour);
 
 // The next hop of a path: the router or the destination itself, and the network device that leads there.
 struct NextHop {
