@@ -80,11 +80,15 @@ class AgentProcess {
         ::read(ready[0], &byte, 1);  // returns when the agent listens or has ended
     ::close(ready[0]);
   }
-  ~AgentProcess() { stop(SIGTERM); }
+  ~AgentProcess() {
+    stop(SIGTERM);
+  }
   AgentProcess(const AgentProcess&) = delete;
   AgentProcess& operator=(const AgentProcess&) = delete;
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const {
+    return pid_;
+  }
   // Returns the exit status as waitpid(2) gives it; -1 if it was stopped before.
   int stop(int signal) {
     if (pid_ > 0) ::kill(pid_, signal);

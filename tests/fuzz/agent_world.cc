@@ -156,7 +156,7 @@ const PortLimits& PortLimitsReader::read() {
 // ---- replaces the kernel's routes and neighbors
 
 Result<RouteQuery> RouteQuery::open() {
-  return RouteQuery(nullptr);
+  return RouteQuery(nullptr, NeighbourQuery::kByNetlink);
 }
 Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
   if (choices().below(8) == 7) return fail(choices().yes() ? ENETUNREACH : EACCES);
@@ -173,9 +173,6 @@ Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
 }
 bool RouteQuery::knows_neighbour(uint32_t, const CmAddress&) {
   return choices().below(4) != 3;
-}
-std::vector<NeighbourMessage> RouteQuery::neighbours() {
-  return {};
 }
 
 }  // namespace agent

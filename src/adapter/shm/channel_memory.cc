@@ -52,10 +52,16 @@ Result<ChannelMapping> ChannelMapping::map_file(int file) {
   return ChannelMapping(static_cast<shm::ChannelMemory*>(at));
 }
 
-Result<std::pair<ChannelMapping, UniqueFd>> ChannelMapping::make() {
+Result<UniqueFd> ChannelMapping::make_empty_file() {
   auto file = make_private_file(kName, kBytes);
-  if (!file) return tl::unexpected(file.error());
+  if (!file) return file;
   if (const auto sealed = seal_size(file->get()); !sealed) return tl::unexpected(sealed.error());
+  return file;
+}
+
+Result<std::pair<ChannelMapping, UniqueFd>> ChannelMapping::make() {
+  auto file = make_empty_file();
+  if (!file) return tl::unexpected(file.error());
   auto mapping = map_file(file->get());
   if (!mapping) return tl::unexpected(mapping.error());
   for (shm::Lane& lane : mapping->memory().lanes) {

@@ -21,6 +21,9 @@ class ChannelMapping {
   // Like make(), but unmaps the memory before it returns. Once another process has the file, it could make
   // munmap(2) take long.
   static Result<UniqueFd> make_file();
+  // Returns a file of the same size that takes no memory. For an offer to a process of another user, which
+  // does not use the file but answers with a half.
+  static Result<UniqueFd> make_empty_file();
   // Maps the memory that another process has made. Errors: EPROTO if the file is no channel or has another
   // layout; those of mmap(2).
   static Result<ChannelMapping> map(int file);

@@ -29,17 +29,21 @@ constexpr int kUnwatched = -1;
 // each call.
 class KeptFiles {
  public:
-  size_t size() {
-    take_news();
+  size_t size(TimePoint now) {
+    take_news(now);
     return is_beyond_count_ ? std::numeric_limits<size_t>::max() : kept_.size();
   }
-  bool allows(uid_t user) {
-    take_news();
+  bool allows(uid_t user, TimePoint now) {
+    take_news(now);
+    const auto end = std::ranges::find_if(gone_, [now](const Gone& one) { return one.counts_until > now; });
+    for (auto each = gone_.begin(); each != end; ++each) shares_.give_back(each->user);
+    gone_.erase(gone_.begin(), end);
     return !is_beyond_count_ && shares_.allows(user);
   }
-  void add(int file, uid_t user) try {
-    take_news();
+  void add(int file, uid_t user, TimePoint now) try {
+    take_news(now);
     kept_.reserve(kept_.size() + 1);
+    gone_.reserve(gone_.size() + kept_.size() + 1);
     shares_.take(user);
     kept_.push_back({user, watch(file)});
   } catch (const std::bad_alloc&) {
@@ -49,13 +53,19 @@ class KeptFiles {
   void forget() {
     news_.reset();
     for (const Kept& each : kept_) shares_.give_back(each.user);
+    for (const Gone& each : gone_) shares_.give_back(each.user);
     kept_.clear();
+    gone_.clear();
   }
 
  private:
   struct Kept {
     uid_t user;
     int watch;  // number of the inotify watch, or kUnwatched
+  };
+  struct Gone {
+    uid_t user;
+    TimePoint counts_until;
   };
 
   // A memfd has no name, so it is deleted when the last descriptor and mapping is gone. Then the kernel also
@@ -67,7 +77,7 @@ class KeptFiles {
     return news_ ? ::inotify_add_watch(news_.get(), path.data(), IN_DELETE_SELF) : kUnwatched;
   }
 
-  void take_news() {
+  void take_news(TimePoint now) {
     alignas(inotify_event) std::array<char, 4096> buffer;
     while (news_.is_ours()) {
       const long bytes = ::syscall(SYS_read, news_.get(), buffer.data(), buffer.size());
@@ -76,7 +86,7 @@ class KeptFiles {
         inotify_event event;
         std::memcpy(&event, buffer.data() + at, sizeof event);
         at += sizeof event + event.len;
-        if ((event.mask & IN_IGNORED) != 0) end_watch(event.wd);
+        if ((event.mask & IN_IGNORED) != 0) end_watch(event.wd, now);
       }
     }
     // A user has 128 inotify instances. To close one can take long.
@@ -84,16 +94,18 @@ class KeptFiles {
       discard(news_.take());
   }
 
-  void end_watch(int watch) {
+  // add() has made the room.
+  void end_watch(int watch, TimePoint now) {
     const auto gone = std::ranges::find(kept_, watch, &Kept::watch);
     if (gone == kept_.end()) return;
-    shares_.give_back(gone->user);
+    gone_.push_back({gone->user, now + kCountedAfterwards});
     kept_.erase(gone);
   }
 
   Quota shares_{kKeptFiles, ::geteuid()};
   OwnFd news_;  // an inotify instance while files are watched
   std::vector<Kept> kept_;
+  std::vector<Gone> gone_;        // that nobody has any more, in the order of their times
   bool is_beyond_count_ = false;  // there was no memory to count a file
 };
 
@@ -113,23 +125,23 @@ KeptFiles& kept() {
 
 }  // namespace
 
-bool may_give_file(uid_t user) {
+bool may_give_file(uid_t user, TimePoint now) {
   const std::lock_guard lock(mutex());
-  return kept().allows(user);
+  return kept().allows(user, now);
 }
 
 void close_given_file(UniqueFd file, uid_t user) {
   if (!file) return;
   {
     const std::lock_guard lock(mutex());
-    kept().add(file.get(), user);
+    kept().add(file.get(), user, MonotonicClock::now());
   }
   discard(std::move(file), user);
 }
 
 size_t kept_files() {
   const std::lock_guard lock(mutex());
-  return kept().size();
+  return kept().size(MonotonicClock::now());
 }
 
 }  // namespace verbena::engine

@@ -13,6 +13,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "adapter/net/udp/system_calls.h"
 #include "adapter/shm/kept_files.h"
@@ -118,6 +119,11 @@ bool may_come_with(HandshakeType type, int file) {
   return false;
 }
 
+// Whether a process of this user can never accept an offer's memory.
+bool is_another_users(uid_t user) {
+  return user != kUnknownUser && user != ::geteuid();
+}
+
 // lanes[0] goes from who made the memory to the other.
 constexpr size_t kMakersLane = 0;
 constexpr size_t kOthersLane = 1;
@@ -152,7 +158,8 @@ LocalLine::~LocalLine() {
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
                                                     CallAccounts accounts) {
   if (!may_give_file(accounts.user_id)) return fail(EDQUOT);
-  auto made = ChannelMapping::make_file();
+  auto made =
+      is_another_users(accounts.user_id) ? ChannelMapping::make_empty_file() : ChannelMapping::make_file();
   if (!made) return tl::unexpected(made.error());
   std::unique_ptr<LocalLine> line(
       new LocalLine(std::move(socket), State::kOffered, board, bell, std::move(accounts)));
@@ -473,6 +480,7 @@ bool LocalLine::offer_half() {
 // On another thread for a process of another user. There close(2) waits if any process that has the file has
 // locked it (fcntl(2), F_SETLK), and somebody reads /proc/locks.
 void LocalLine::drop_offer() {
+  if (is_another_users(accounts_.user_id)) discard(offered_.take(), accounts_.user_id);
   if (is_foreign()) close_given_file(offered_.take(), accounts_.user_id);
   offered_.reset();
 }

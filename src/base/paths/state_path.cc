@@ -2,11 +2,15 @@
 #include "base/paths/state_path.h"
 
 #include <array>
-#include <cerrno>
+#include <atomic>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <optional>
+#include <string_view>
+#include <system_error>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -47,23 +51,52 @@ void add_namespace(PathText& home, const char* of = "/proc/self/ns/net") {
   }
 }
 
-// True also if nobody may look at it, as at the root of another user's FUSE file system.
-bool is_anothers(const char* path, uid_t owner) {
-  struct stat status;
-  return lstat(path, &status) != 0 ? errno != ENOENT : status.st_uid != shown_as(owner);
+// The suffix of the directory that was found last, as a number; 0: none was found. Programs may search for
+// each file that they open, and /tmp may have any number of names.
+constinit std::atomic<uint64_t> found_suffix{0};
+// The time before which nothing is searched for again, in nanoseconds of CLOCK_MONOTONIC. A search that finds
+// nothing takes as long as other users like, who may fill /tmp. So searches have a tenth of the time.
+constinit std::atomic<int64_t> next_search{0};
+constexpr int64_t kPausePerSearch = 10;
+
+int64_t nanoseconds(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
 
-// Appends the suffix of the first directory that add_drawn_suffix() has named for `home`. Nothing if there is
-// none. Reads names by bare system calls and into a small buffer, like is_in_use().
-void add_found_suffix(uid_t owner, PathText& home) {
+void add_suffix(uint64_t number, PathText& home) {
+  home.add("-");
+  for (int shift = 60; shift >= 0; shift -= 4) home.add({&"0123456789abcdef"[number >> shift & 15], 1});
+}
+
+std::optional<uint64_t> read_suffix(std::string_view text) {
+  if (text.size() != kDrawnSuffix || text.front() != '-') return std::nullopt;
+  text.remove_prefix(1);
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+bool has_home(uid_t owner, uint64_t suffix, PathText& home) {
+  const size_t size = home.view().size();
+  add_suffix(suffix, home);
+  const bool is_there = is_private_directory(home.c_str(), owner);
+  home.shorten(size);
+  return is_there;
+}
+
+// Returns the lowest suffix of the directories in /tmp that add_drawn_suffix() has named for `home`, or 0.
+// Reads names by bare system calls and into a small buffer, like is_in_use().
+uint64_t search_suffix(uid_t owner, PathText& home) {
   constexpr std::string_view kTmp = "/tmp/";
   constexpr size_t kNameOffset = offsetof(dirent64, d_name);
-  const size_t size = home.view().size();
   std::string_view name = home.view();
   name.remove_prefix(kTmp.size());
   const auto folder = syscall(SYS_openat, AT_FDCWD, kTmp.data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return;
-  std::array<char, kDrawnSuffix> first{};
+  if (folder < 0) return 0;
+  uint64_t first = 0;
   alignas(dirent64) std::array<char, 1024> entries;
   for (;;) {
     const auto bytes = syscall(SYS_getdents64, folder, entries.data(), entries.size());
@@ -71,22 +104,37 @@ void add_found_suffix(uid_t owner, PathText& home) {
     for (size_t at = 0; at < static_cast<size_t>(bytes);) {
       uint16_t length;
       std::memcpy(&length, entries.data() + at + offsetof(dirent64, d_reclen), sizeof length);
-      const std::string_view entry(entries.data() + at + kNameOffset);
+      std::string_view entry(entries.data() + at + kNameOffset);
       at += length;
-      if (entry.size() != name.size() + kDrawnSuffix || !entry.starts_with(name)) continue;
-      const std::string_view suffix(entry.data() + name.size(), kDrawnSuffix);
-      if (suffix[0] != '-' || (first[0] != 0 && suffix >= std::string_view(first.data(), first.size())))
-        continue;
-      home.add(suffix);
-      if (is_private_directory(home.c_str(), owner)) std::memcpy(first.data(), suffix.data(), first.size());
-      home.shorten(size);
+      if (!entry.starts_with(name)) continue;
+      entry.remove_prefix(name.size());
+      const auto suffix = read_suffix(entry);
+      const bool is_first = suffix && *suffix != 0 && (first == 0 || *suffix < first);
+      if (is_first && has_home(owner, *suffix, home)) first = *suffix;
     }
   }
   syscall(SYS_close, folder);
-  if (first[0] != 0) home.add({first.data(), first.size()});
+  return first;
 }
 
-// Does not use XDG_RUNTIME_DIR: all processes of a user must agree whatever their environment.
+// Appends the suffix of the user's directory with a drawn name. Nothing if there is none.
+void add_found_suffix(uid_t owner, PathText& home) {
+  uint64_t suffix = found_suffix;
+  if (suffix == 0 || !has_home(owner, suffix, home)) {
+    const int64_t begin = nanoseconds(CLOCK_MONOTONIC);
+    suffix = begin < next_search ? 0 : search_suffix(owner, home);
+    if (begin >= next_search) {
+      const int64_t end = nanoseconds(CLOCK_MONOTONIC);
+      found_suffix = suffix;
+      next_search = end + kPausePerSearch * (end - begin);
+    }
+  }
+  if (suffix != 0) add_suffix(suffix, home);
+}
+
+// Does not use XDG_RUNTIME_DIR: all processes of a user must agree whatever their environment. Another user
+// who has taken the usual name in /tmp may remove its directory later. Then the one with a drawn name remains
+// the user's.
 void set_state_home(uid_t owner, PathText& home) {
   home.clear();
   if (owner == 0) {
@@ -99,7 +147,7 @@ void set_state_home(uid_t owner, PathText& home) {
   } else {
     home.clear();
     home.add("/tmp/verbena-").add_number(owner);
-    if (is_anothers(home.c_str(), owner)) add_found_suffix(owner, home);
+    if (!is_private_directory(home.c_str(), owner)) add_found_suffix(owner, home);
   }
 }
 
@@ -139,11 +187,14 @@ bool is_private_directory(const char* path, uid_t owner) {
   return status.st_uid == shown_as(owner) || (owner == 0 && is_unmapped_roots(path));
 }
 
+// The time is in front, so that of several new directories the oldest is the first.
 bool add_drawn_suffix(PathText& home) {
-  uint64_t drawn;
+  constexpr int kDrawnBits = 16;
+  uint16_t drawn;
   if (syscall(SYS_getrandom, &drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) return false;
-  home.add("-");
-  for (size_t i = 1; i < kDrawnSuffix; ++i, drawn >>= 4) home.add({&"0123456789abcdef"[drawn % 16], 1});
+  const auto microseconds = static_cast<uint64_t>(nanoseconds(CLOCK_REALTIME) / 1000);
+  add_suffix(microseconds << kDrawnBits | drawn, home);
+  next_search = 0;
   return home.valid();
 }
 

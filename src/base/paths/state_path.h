@@ -67,13 +67,14 @@ class PathText {
 // `owner` is always a user ID as base/paths/users.h defines it: 0, or own_user().
 
 // Returns the directory that holds the state directories of `owner`'s agents, one for each network namespace:
-// /run/verbena for root. If another user has created /tmp/verbena-UID, returns the directory of `owner` that
-// has this name and a drawn suffix, if there is one; of several, the first by name.
+// /run/verbena for root. Unless /tmp/verbena-UID is a directory of `owner`, returns the directory of `owner`
+// that has this name and a drawn suffix, if there is one; of several, the first by name. Searches take a
+// tenth of the time at most, so a directory that another process has just created may be missed.
 PathText state_home_for(uid_t owner);
 
-// Appends a hyphen and sixteen drawn hexadecimal digits. An agent whose directory's name is taken by another
-// user creates a directory so: nobody else can guess its name. Returns false if the kernel has no random
-// bits.
+// Appends a hyphen and sixteen hexadecimal digits: the time in microseconds and four drawn digits. An agent
+// whose directory's name is taken by another user creates a directory so: nobody else can guess its name. The
+// next state_home_for() searches at once. Returns false if the kernel has no random bits.
 inline constexpr size_t kDrawnSuffix = 17;  // characters
 bool add_drawn_suffix(PathText& home);
 
