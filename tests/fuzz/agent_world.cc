@@ -71,9 +71,6 @@ bool has_ended(int) {
 bool is_pidfd(int) {
   return false;
 }
-pid_t pid_of(int) {
-  return 0;
-}
 uint64_t unique_number_of(int) {
   return 0;
 }

@@ -28,6 +28,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/paths/users.h"
+#include "base/pidfd.h"
 #include "base/sealed_file.h"
 #include "base/socket_option.h"
 
@@ -135,19 +136,9 @@ uint32_t pid_namespace_of(const char* process) {
 size_t pid_namespaces_of(pid_t process) {
   const CancellationOff whole;
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
-  std::array<char, 32> path{};
-  std::snprintf(path.data(), path.size(), "/proc/self/fdinfo/%d", pidfd.get());
-  const UniqueFd file(pidfd ? ::open(path.data(), O_RDONLY | O_CLOEXEC) : -1);
-  std::array<char, 1024> text;
-  const ssize_t bytes = file ? ::read(file.get(), text.data(), text.size()) : 0;
+  const std::string pids = pidfd ? pidfd_field(pidfd.get(), "NSpid") : std::string();
   discard(std::move(pidfd));  // its close may wait for locks that other processes have set on it
-  std::string_view rest(text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
-  constexpr std::string_view kLabel = "\nNSpid:";
-  const size_t label = rest.find(kLabel);
-  if (label == std::string_view::npos) return 0;
-  rest.remove_prefix(label + kLabel.size());
-  // The kernel writes a tab before each pid.
-  return static_cast<size_t>(std::ranges::count(rest.substr(0, rest.find('\n')), '\t'));
+  return pids.empty() ? 0 : 1 + static_cast<size_t>(std::ranges::count(pids, '\t'));
 }
 
 }  // namespace

@@ -147,17 +147,6 @@ bool is_pidfd(int fd) {
   return ::syscall(SYS_pidfd_send_signal, fd, 0, nullptr, 0) == 0 || errno != EBADF;
 }
 
-pid_t pid_of(int pidfd) {
-  const ProcText text(verbena::format("/proc/self/fdinfo/{}", pidfd));
-  constexpr std::string_view kField = "\nPid:\t";
-  const size_t at = text.view().find(kField);
-  pid_t pid = 0;
-  if (at == std::string_view::npos) return 0;
-  const char* const begin = text.view().data() + at + kField.size();
-  std::from_chars(begin, text.view().data() + text.view().size(), pid);
-  return std::max(pid, 0);  // -1: it has ended
-}
-
 uint64_t unique_number_of(int pidfd) {
   struct statfs system {};
   struct stat status {};

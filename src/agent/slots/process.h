@@ -13,6 +13,7 @@
 
 #include <sys/types.h>
 
+#include "base/pidfd.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 
@@ -51,8 +52,6 @@ SharedProcess share_process(UniqueFd pidfd, ForeignCloser* closer = nullptr, uid
 bool has_ended(int pidfd);
 // Returns whether a descriptor is a pidfd. Used for descriptors in a takeover state, which may be forged.
 bool is_pidfd(int fd);
-// Returns the process's pid in the agent's pid namespace, or 0 if it has ended or is not visible there.
-pid_t pid_of(int pidfd);
 // Returns a number that no other process has had since boot, or 0 before Linux 6.9. REQUIRES: `pidfd` is a
 // pidfd
 uint64_t unique_number_of(int pidfd);

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +20,7 @@
 
 #include "base/format.h"
 #include "base/paths/users.h"
+#include "base/pidfd.h"
 #include "commands/rdma/agent_system.h"
 #include "preload/netlink/service.h"
 
@@ -42,22 +42,12 @@ struct Received {
   bool is_answered = false;
 };
 
-// Returns the pid of the program, or 0 if the kernel does not tell.
-pid_t pid_of_program() {
-  std::ifstream about(verbena::format("/proc/self/fdinfo/{}", kProgram));
-  pid_t pid = 0;
-  for (std::string word; about >> word;) {
-    if (word == "Pid:") about >> pid;
-  }
-  return pid;
-}
-
 // Whether to answer the sender of a request: a process of the program's user. A set-user-ID program has the
 // real user's number here, and rights that this user's other processes lack. So its helper, which has these
 // rights, too, answers only the program itself.
 bool is_answered(const ucred& sender) {
   static const bool has_rights_of_another = ::getauxval(AT_SECURE) != 0;
-  if (has_rights_of_another && sender.pid != pid_of_program()) return false;
+  if (has_rights_of_another && sender.pid != verbena::pid_of(kProgram)) return false;
   return sender.uid == ::getuid() && verbena::paths::has_number({.pid = sender.pid, .shown = sender.uid});
 }
 

@@ -205,7 +205,8 @@ uint64_t count_of_kind(const AgentStatus& status, const Link& link, ObjectKind k
     }
     const bool is_first = !slot.objects.empty() && slot.objects.front().device_index == link.device_index;
     const uint64_t all = slot.object_totals[static_cast<size_t>(kind)];
-    if (is_first && listed >= protocol::kObjectsPerSlot / 2 && all > listed) count += all - listed;
+    const bool is_long = slot.objects.size() >= protocol::kObjectsPerSlot / 2;
+    if (is_first && is_long && all > listed) count += all - listed;
   }
   return count;
 }

@@ -129,8 +129,8 @@ bool is_of(const protocol::CmIdRecord& id, const Link& link);
 std::vector<uint32_t> qps_of_shared_receives(const AgentStatus& status, uint32_t srq);
 
 // The number of objects of each kind that a device has. A process may have more objects than its list can
-// hold. The others count for the device of the first listed object if objects of their kind fill at least
-// half of the list. Otherwise they do not count.
+// hold. If at least half of the list is used, the others count for the device of the first listed object.
+// Otherwise the list is only behind, and they do not count.
 struct ResourceSummary {
   uint64_t pd = 0, cq = 0, qp = 0, cm_id = 0, mr = 0, ctx = 0, srq = 0;
 };

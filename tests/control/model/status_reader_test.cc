@@ -252,5 +252,24 @@ TEST_F(StatusPageFile, MayBeAnyFileWithoutHarm) {
   read_status_page(-1, slot);
 }
 
+TEST(ResourceSummary, CountsObjectsThatAFullListHasNoRoomFor) {
+  using protocol::ObjectKind;
+  AgentStatus status;
+  SlotStatus& slot = status.slots.emplace_back();
+  const auto total = [&](ObjectKind kind) -> uint64_t& {
+    return slot.object_totals[static_cast<size_t>(kind)];
+  };
+  slot.objects.assign(3, {.kind = ObjectKind::kCq});
+  total(ObjectKind::kCq) = 5;
+  EXPECT_EQ(summary_of(status, {}).cq, 3u) << "the list is short, so it is only behind";
+  slot.objects.resize(protocol::kObjectsPerSlot, {.kind = ObjectKind::kMr});
+  total(ObjectKind::kMr) = protocol::kObjectsPerSlot + 7;
+  EXPECT_EQ(summary_of(status, {}).cq, 5u);
+  EXPECT_EQ(summary_of(status, {}).mr, protocol::kObjectsPerSlot + 7);
+  Link other{};
+  other.device_index = 1;
+  EXPECT_EQ(summary_of(status, other).cq, 0u);
+}
+
 }  // namespace
 }  // namespace verbena::control
