@@ -8,8 +8,8 @@
 
 namespace verbena {
 
-// What the kernel tells of a pidfd in /proc/self/fdinfo. Unlike /proc/PID, this takes no reference to the
-// process's memory, which the reader would have to free if the process ended meanwhile.
+// Both functions read /proc/self/fdinfo. Unlike a read of /proc/PID, that takes no reference to the process's
+// memory, which the reader would have to free if the process ended meanwhile.
 
 // Returns the value of a field: "4711" of the line "Pid:\t4711" for the name "Pid". Empty if there is no such
 // field, or no memory. Reads the whole file, because the kernel writes all file locks of the pidfd before the
