@@ -8,6 +8,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,9 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "adapter/shm/channel_memory.h"
 #include "base/foreign_socket.h"
 #include "base/mutex_at_fork.h"
-#include "base/own_fd.h"
+#include "base/paths/users.h"
 
 namespace verbena::engine {
 
@@ -36,24 +38,34 @@ class KeptFiles {
   bool allows(uid_t user, TimePoint now) {
     take_news(now);
     const auto end = std::ranges::find_if(gone_, [now](const Gone& one) { return one.counts_until > now; });
-    for (auto each = gone_.begin(); each != end; ++each) shares_.give_back(each->user);
+    for (auto each = gone_.begin(); each != end; ++each) shares_->give_back(each->user);
     gone_.erase(gone_.begin(), end);
-    return !is_beyond_count_ && shares_.allows(user);
+    return !is_beyond_count_ && shares_->allows(user);
   }
-  void add(int file, uid_t user, TimePoint now) try {
+  // Counts a file that another user's process is about to get. Returns whether it counts.
+  bool begin(uid_t user) try {
+    if (user == kUnknownUser || shares_->is_trusted(user)) return false;
+    shares_->take(user);
+    return true;
+  } catch (const std::bad_alloc&) {
+    is_beyond_count_ = true;
+    return false;
+  }
+  void cancel(uid_t user) { shares_->give_back(user); }
+  // Counts a file that this process closes. `file`: -1 if its number was lost. `is_counted`: see begin().
+  void add(int file, uid_t user, bool is_counted, TimePoint now) try {
     take_news(now);
     kept_.reserve(kept_.size() + 1);
     gone_.reserve(gone_.size() + kept_.size() + 1);
-    shares_.take(user);
-    kept_.push_back({user, watch(file)});
+    if (!is_counted) shares_->take(user);
+    kept_.push_back({user, file < 0 ? kUnwatched : watch(file)});
   } catch (const std::bad_alloc&) {
     is_beyond_count_ = true;
   }
   // For a child after fork(): the parent must get the news.
   void forget() {
     news_.reset();
-    for (const Kept& each : kept_) shares_.give_back(each.user);
-    for (const Gone& each : gone_) shares_.give_back(each.user);
+    shares_.emplace(kKeptFiles, ::geteuid());
     kept_.clear();
     gone_.clear();
   }
@@ -94,15 +106,19 @@ class KeptFiles {
       discard(news_.take());
   }
 
-  // add() has made the room.
+  // Root and this process's user need no pipes to keep this program from working. add() has made the room.
   void end_watch(int watch, TimePoint now) {
     const auto gone = std::ranges::find(kept_, watch, &Kept::watch);
     if (gone == kept_.end()) return;
-    gone_.push_back({gone->user, now + kCountedAfterwards});
+    if (shares_->is_trusted(gone->user)) {
+      shares_->give_back(gone->user);
+    } else {
+      gone_.push_back({gone->user, now + kCountedAfterwards});
+    }
     kept_.erase(gone);
   }
 
-  Quota shares_{kKeptFiles, ::geteuid()};
+  std::optional<Quota> shares_{std::in_place, kKeptFiles, ::geteuid()};  // never empty
   OwnFd news_;  // an inotify instance while files are watched
   std::vector<Kept> kept_;
   std::vector<Gone> gone_;        // that nobody has any more, in the order of their times
@@ -120,6 +136,45 @@ KeptFiles& kept() {
   return one;
 }
 
+// Each has a file of its own, because whoever has a file can make others wait for its locks.
+class Strangers {
+ public:
+  int offer_for(uid_t user) {
+    const auto known = find(user);
+    return known != known_.end() && known->offer.settle() ? known->offer.get() : -1;
+  }
+  void note(uid_t user) try {
+    if (offer_for(user) >= 0) return;
+    auto offer = ChannelMapping::make_empty_file();
+    if (!offer) return;
+    const auto known = find(user);
+    if (known != known_.end()) return void(known->offer = std::move(*offer));
+    if (known_.size() == kMax) known_.erase(known_.begin());
+    known_.push_back({user, ::geteuid(), std::move(*offer)});
+  } catch (const std::bad_alloc&) {
+    return;  // noted by the next process of the user
+  }
+
+ private:
+  static constexpr size_t kMax = 256;
+  struct Known {
+    uid_t user;
+    uid_t to;  // this process's effective user number then
+    OwnFd offer;
+  };
+  std::vector<Known>::iterator find(uid_t user) {
+    return std::ranges::find_if(
+        known_, [&](const Known& each) { return each.user == user && each.to == ::geteuid(); });
+  }
+
+  std::vector<Known> known_;
+};
+
+Strangers& strangers() {
+  static Strangers& one = *new Strangers;
+  return one;
+}
+
 [[maybe_unused]] const int locked = lock_at_fork<mutex>();
 [[maybe_unused]] const int watched = ::pthread_atfork(nullptr, nullptr, [] { kept().forget(); });
 
@@ -130,13 +185,36 @@ bool may_give_file(uid_t user, TimePoint now) {
   return kept().allows(user, now);
 }
 
-void close_given_file(UniqueFd file, uid_t user) {
-  if (!file) return;
+GivenFile::GivenFile(UniqueFd file, uid_t user) : file_(std::move(file)), user_(user) {
+  const std::lock_guard lock(mutex());
+  is_counted_ = file_ && kept().begin(user);
+}
+
+void GivenFile::close() {
+  if (!file_) return;
+  UniqueFd file = file_.take();
   {
     const std::lock_guard lock(mutex());
-    kept().add(file.get(), user, MonotonicClock::now());
+    kept().add(file.get(), user_, std::exchange(is_counted_, false), MonotonicClock::now());
   }
-  discard(std::move(file), user);
+  discard(std::move(file), user_);
+}
+
+void GivenFile::close_own() {
+  file_.reset();
+  const std::lock_guard lock(mutex());
+  if (std::exchange(is_counted_, false)) kept().cancel(user_);
+}
+
+int offer_for_stranger(uid_t user) {
+  const std::lock_guard lock(mutex());
+  return strangers().offer_for(user);
+}
+
+void note_stranger(uid_t user) {
+  if (user == kUnknownUser || user == ::geteuid() || paths::is_ambiguous(user)) return;
+  const std::lock_guard lock(mutex());
+  strangers().note(user);
 }
 
 size_t kept_files() {

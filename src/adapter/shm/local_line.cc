@@ -119,9 +119,9 @@ bool may_come_with(HandshakeType type, int file) {
   return false;
 }
 
-// Whether a process of this user can never accept an offer's memory.
-bool is_another_users(uid_t user) {
-  return user != kUnknownUser && user != ::geteuid();
+// Whether the kernel says that the sender has another user number than this process.
+bool is_of_another_user(const std::optional<ucred>& sender) {
+  return sender && sender->uid != ::geteuid() && sender->uid != ::getuid();
 }
 
 // lanes[0] goes from who made the memory to the other.
@@ -150,7 +150,7 @@ LocalLine::~LocalLine() {
     our_half_.reset();
   });
   drop_offer();
-  close_given_file(half_file_.take(), accounts_.user_id);
+  half_file_.close();
   entry_.leave();
   is_foreign() ? socket_.hang_up_later(accounts_.user_id) : socket_.hang_up();
 }
@@ -158,16 +158,19 @@ LocalLine::~LocalLine() {
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
                                                     CallAccounts accounts) {
   if (!may_give_file(accounts.user_id)) return fail(EDQUOT);
-  auto made =
-      is_another_users(accounts.user_id) ? ChannelMapping::make_empty_file() : ChannelMapping::make_file();
-  if (!made) return tl::unexpected(made.error());
   std::unique_ptr<LocalLine> line(
       new LocalLine(std::move(socket), State::kOffered, board, bell, std::move(accounts)));
-  line->offered_ = std::move(*made);
+  int file = offer_for_stranger(line->accounts_.user_id);
+  if (file < 0) {
+    auto made = ChannelMapping::make_file();
+    if (!made) return tl::unexpected(made.error());
+    line->offered_ = GivenFile(std::move(*made), line->accounts_.user_id);
+    file = line->offered_.get();
+  }
   const Greeting message = greeting(HandshakeType::kOffer, board);
-  const int file = line->offered_.get();
-  if (!line->send(std::as_bytes(std::span(&message, 1)), {&file, 1})) return fail(EPIPE);
-  return line;
+  if (line->send(std::as_bytes(std::span(&message, 1)), {&file, 1})) return line;
+  line->offered_.close_own();  // nobody has it
+  return fail(EPIPE);
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
@@ -387,6 +390,7 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     case HandshakeType::kAccept:
       return state_ == State::kOffered && offered_ && is_ours_ && take_acceptance();
     case HandshakeType::kHalf:
+      if (is_of_another_user(message.sender)) note_stranger(accounts_.user_id);
       return state_ == State::kOffered && take_half(file);
     case HandshakeType::kPresent:
       return take_presentation(bytes, message.sender, std::move(ours));
@@ -470,19 +474,15 @@ bool LocalLine::offer_half() {
     return false;
   }
   our_half_.emplace(std::move(made->first));
-  half_file_ = std::move(made->second);
+  half_file_ = GivenFile(std::move(made->second), accounts_.user_id);
   state_ = State::kOffered;
   const Greeting message = greeting(HandshakeType::kHalf, board_);
   const int file = half_file_.get();
   return send(std::as_bytes(std::span(&message, 1)), {&file, 1});
 }
 
-// On another thread for a process of another user. There close(2) waits if any process that has the file has
-// locked it (fcntl(2), F_SETLK), and somebody reads /proc/locks.
 void LocalLine::drop_offer() {
-  if (is_another_users(accounts_.user_id)) discard(offered_.take(), accounts_.user_id);
-  if (is_foreign()) close_given_file(offered_.take(), accounts_.user_id);
-  offered_.reset();
+  is_foreign() ? offered_.close() : offered_.close_own();
 }
 
 bool LocalLine::take_half(int file) {
@@ -538,8 +538,8 @@ void LocalLine::abandon() {
   entry_.forget();
   socket_.abandon();
   own_end_.reset();
-  offered_.reset();
-  half_file_.reset();
+  offered_.abandon();
+  half_file_.abandon();
   their_bell_.reset();
   peer_memory_.reset();
 }

@@ -9,6 +9,7 @@
 #include "adapter/shm/call_costs.h"
 #include "adapter/shm/channel_memory.h"
 #include "adapter/shm/group_key.h"
+#include "adapter/shm/kept_files.h"
 #include "adapter/shm/local_packets.h"
 #include "adapter/shm/own_board.h"
 #include "adapter/shm/peer_memory.h"
@@ -173,9 +174,9 @@ class LocalLine {
   std::optional<TheirHalf> their_half_;
   ForeignSocket socket_;
   PollEntry entry_;
-  OwnFd own_end_;    // the other end of the socket, of a line to ourselves
-  OwnFd offered_;    // the file of an offer, until it is answered
-  OwnFd half_file_;  // of our_half_, for close_given_file()
+  OwnFd own_end_;        // the other end of the socket, of a line to ourselves
+  GivenFile offered_;    // the file of an offer with memory, until it is answered
+  GivenFile half_file_;  // of our_half_
   State state_;
   bool was_open_ = false;
   const CallAccounts accounts_;

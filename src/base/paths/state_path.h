@@ -69,10 +69,11 @@ class PathText {
 // Returns the directory that holds the state directories of `owner`'s agents, one for each network namespace:
 // /run/verbena for root. Unless /tmp/verbena-UID is a directory of `owner`, returns the directory of `owner`
 // that has this name and a drawn suffix, if there is one; of several, the first by name. Searches take a
-// tenth of the time at most, so a directory that another process has just created may be missed.
+// tenth of the time at most, and look at 65,536 names in /tmp. So a directory that another process has just
+// created, or one among more names, may be missed.
 PathText state_home_for(uid_t owner);
 
-// Appends a hyphen and sixteen hexadecimal digits: the time in microseconds and four drawn digits. An agent
+// Appends a hyphen and sixteen hexadecimal digits: the time in units of 16 us and four drawn digits. An agent
 // whose directory's name is taken by another user creates a directory so: nobody else can guess its name. The
 // next state_home_for() searches at once. Returns false if the kernel has no random bits.
 inline constexpr size_t kDrawnSuffix = 17;  // characters

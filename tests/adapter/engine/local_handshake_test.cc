@@ -37,6 +37,7 @@
 #include <unistd.h>
 
 #include "adapter/engine/local_peers.h"
+#include "adapter/engine/support/given_files.h"
 #include "adapter/engine/support/handshake.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
@@ -234,6 +235,7 @@ class Handshake : public ShardTest, public testing::WithParamInterface<Asker> {
   static constexpr int kSteps = 2;  // after the first the line is open
 
   Handshake() {
+    test::forget_given_files();
     memory::install_fault_guard();
     path.source = path.destination = address();
     peers = std::make_unique<LocalPeers>(
@@ -478,48 +480,92 @@ TEST_P(Handshake, WhoRingsBeforeTheChannelIsOpenIsHungUpOn) {
 
 // ---- files of channels that other users keep
 
+// Gives the user files until it may have no more.
+std::vector<GivenFile> give_all(uid_t user) {
+  std::vector<GivenFile> given;
+  while (may_give_file(user)) {
+    given.emplace_back(UniqueFd(::memfd_create("given", MFD_CLOEXEC)), user);
+  }
+  return given;
+}
+
 // Their pages count in our control group.
-TEST_P(Handshake, AUserWhoKeepsTheFilesOfFormerChannelsGetsNoFurtherOnes) {
+TEST_P(Handshake, AUserWhoHasTooManyFilesGetsNoFurtherOnes) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
-  const uid_t user = we_ask() ? kAnotherUser + 1 : kAnotherUser + 2;
   const auto our_half = [&] {
-    const auto other = meet_another_user(user);
+    const auto other = meet_another_user(kAnotherUser);
     if (we_ask() && !other->is_hung_up_on()) {
       other->greet_as_another_user(kHalf);
       look();
     }
     return other->half_file();
   };
-  std::vector<UniqueFd> kept;
-  for (size_t i = 0; i < kKeptFiles.all; ++i) {
-    if (auto file = our_half()) kept.push_back(std::move(file));
-    look();
-    test::await_discards();  // a user of whom many descriptors wait gets no channel
+  {
+    const std::vector<GivenFile> given = give_all(kAnotherUser);
+    EXPECT_EQ(given.size(), 2 * (kKeptFiles.all - kKeptFiles.reserve) / 3);
+    EXPECT_TRUE(may_give_file(kAnotherUser + 1)) << "others have their share";
+    EXPECT_TRUE(may_give_file(::geteuid()));
+    EXPECT_FALSE(our_half());
   }
-  // Those of earlier tests may still count.
-  EXPECT_LE(kept.size(), 2 * (kKeptFiles.all - kKeptFiles.reserve) / 3);
-  EXPECT_GT(kept.size(), (kKeptFiles.all - kKeptFiles.reserve) / 4);
-  EXPECT_FALSE(may_give_file(user));
-  EXPECT_TRUE(may_give_file(kAnotherUser - 1)) << "others have their share";
-  EXPECT_TRUE(may_give_file(::geteuid()));
-  // Pages may be left in pipes.
-  kept.clear();
-  while (kept_files() > 0) sched_yield();
-  EXPECT_FALSE(may_give_file(user));
-  EXPECT_TRUE(may_give_file(user, MonotonicClock::now() + kCountedAfterwards));
+  test::forget_given_files();
   EXPECT_TRUE(our_half());
 }
 
-// Another user answers such an offer with a half, so nobody uses its memory.
-TEST_P(Handshake, AnOfferToAnotherUserTakesNoMemory) {
+// Pages may be left in pipes.
+TEST(GivenFiles, CountForSomeTimeAfterNobodyHasThem) {
+  test::forget_given_files();
+  UniqueFd kept;
+  {
+    std::vector<GivenFile> given = give_all(kAnotherUser);
+    kept.reset(::fcntl(given.front().get(), F_DUPFD_CLOEXEC, 0));
+  }
+  while (kept_files() > 1) sched_yield();
+  kept.reset();
+  while (kept_files() > 0) sched_yield();
+  EXPECT_FALSE(may_give_file(kAnotherUser));
+  EXPECT_TRUE(may_give_file(kAnotherUser, MonotonicClock::now() + kCountedAfterwards));
+}
+
+TEST(GivenFiles, OfOurUserCountOnlyWhileOthersHaveThem) {
+  test::forget_given_files();
+  std::vector<GivenFile> given;
+  for (size_t i = 0; i <= kKeptFiles.all; ++i) {
+    given.emplace_back(UniqueFd(::memfd_create("given", MFD_CLOEXEC)), ::geteuid());
+  }
+  EXPECT_TRUE(may_give_file(::geteuid()));
+  given.clear();
+  while (kept_files() > 0) sched_yield();
+  EXPECT_TRUE(may_give_file(::geteuid()));
+}
+
+TEST(GivenFiles, ThatNobodyGotDoNotCount) {
+  test::forget_given_files();
+  std::vector<GivenFile> given = give_all(kAnotherUser);
+  for (GivenFile& file : given) file.close_own();
+  EXPECT_TRUE(may_give_file(kAnotherUser));
+}
+
+// Another user answers an offer with a half, so nobody uses its memory. The agent's number of the user proves
+// nothing: the agent may be in another user namespace.
+TEST_P(Handshake, AnOfferTakesNoMemoryOnceTheKernelSaysThatItsUserIsAnother) {
   if (!may_be_anyone()) GTEST_SKIP() << "needs root";
   if (!we_ask()) GTEST_SKIP() << "the other offers";
-  const auto other = meet_another_user(kAnotherUser);
-  const UniqueFd file = other->take_file();
-  struct stat about {};
-  ASSERT_EQ(::fstat(file.get(), &about), 0);
-  EXPECT_EQ(about.st_size, static_cast<off_t>(sizeof(shm::ChannelMemory)));
-  EXPECT_EQ(about.st_blocks, 0);
+  const uid_t user = kAnotherUser + 3;
+  const auto blocks_of_offer = [&] {
+    const auto other = meet_another_user(user);
+    const UniqueFd file = other->take_file();
+    struct stat about {};
+    EXPECT_EQ(::fstat(file.get(), &about), 0);
+    EXPECT_EQ(about.st_size, static_cast<off_t>(sizeof(shm::ChannelMemory)));
+    return about.st_blocks;
+  };
+  EXPECT_GT(blocks_of_offer(), 0);
+  {
+    const auto other = meet_another_user(user);
+    other->greet_as_another_user(kHalf);
+    look();
+  }
+  EXPECT_EQ(blocks_of_offer(), 0);
 }
 
 // A datagram server that answers and ends. The agent's word of its end may come first.

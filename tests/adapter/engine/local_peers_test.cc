@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include "adapter/engine/support/call_clock.h"
+#include "adapter/engine/support/given_files.h"
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/engine/support/watches.h"
 #include "adapter/memory/guarded.h"
@@ -50,6 +51,7 @@ struct Ends {
 class LocalPeersTest : public ShardTest {
  protected:
   LocalPeersTest() {
+    test::forget_given_files();
     memory::install_fault_guard();
     path.source = address(1);
     path.destination = address(1);
