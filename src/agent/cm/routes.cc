@@ -370,16 +370,16 @@ void Neighbours::look_for_all() {
 }
 
 void Neighbours::look_for_some() {
-  auto next = by_neighbour_.lower_bound({*next_look_, 0});
+  const NeighbourKey from = *std::exchange(next_look_, std::nullopt);  // also if memory runs out below
+  auto next = by_neighbour_.lower_bound({from, 0});
   for (size_t i = 0; i < kAtOnce && next != by_neighbour_.end(); ++i) {
     const NeighbourKey key = next->first;
     look_again(key, Duration(0));
     next = by_neighbour_.upper_bound({key, next_ticket_});
   }
-  next_look_.reset();
   if (next == by_neighbour_.end()) return;
-  next_look_ = next->first;
   loop_.in_next_round([this] { look_for_some(); });
+  next_look_ = next->first;
 }
 
 // Looks again after a pause, as long as any wait is pending: the neighbour may be booting. In a turn of the

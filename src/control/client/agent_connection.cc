@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/client/agent_connection.h"
 
+#include <array>
+#include <span>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -272,14 +275,16 @@ Result<AgentConnection> AgentDialer::open_started(int ready, TimePoint give_up) 
 
 // Tries root's agent first. A socket file shows that its listener is an agent: if that is busy, no other is
 // tried.
+// Files go first, because a stranger at root's abstract name can make each connect(2) there take long
+// (epoll(7)).
 Result<AgentConnection> NamespaceDialer::open() {
-  const uid_t own = paths::own_user();
-  for (const uid_t owner : {uid_t{0}, own}) {
-    auto connection = connect_by_file(owner);
-    if (connection || !is_absence(connection.error().code)) return connection;
-    connection = open_by_name(owner);
-    if (connection || !is_absence(connection.error().code)) return connection;
-    if (own == 0) break;
+  const std::array owners{uid_t{0}, paths::own_user()};
+  const auto users = std::span(owners).first(owners[1] == 0 ? 1 : 2);
+  for (const bool is_file : {true, false}) {
+    for (const uid_t owner : users) {
+      auto connection = is_file ? connect_by_file(owner) : open_by_name(owner);
+      if (connection || !is_absence(connection.error().code)) return connection;
+    }
   }
   return fail(ECONNREFUSED);
 }

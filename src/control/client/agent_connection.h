@@ -159,9 +159,9 @@ struct ConnectOptions {
   std::string agent_program;  // if empty, searched beside this library and in PATH (VERBENA_AGENT overrides)
 };
 
-// Connects to the agent of this network namespace: root's, or else that of the process's user. Tries the
-// agent's socket file, in a directory where no other user can create one. Then tries the agent's abstract
-// name, which any user can take, and trusts the listener only if it belongs to root or the process's user.
+// Connects to the agent of this network namespace: root's, or else that of the process's user. Tries both
+// agents' socket files, in directories where no other user can create one. Then tries the agents' abstract
+// names, which any user can take, and trusts the listener only if it belongs to root or the process's user.
 class NamespaceDialer final : public AgentDialer {
  public:
   explicit NamespaceDialer(ConnectOptions options = {}) : options_(std::move(options)) {}
