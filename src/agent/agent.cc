@@ -38,7 +38,8 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       served_(options.serve_only),
       name_(std::move(name)),
       client_sockets_(loop_, ClientSockets::room_with(descriptor_limit()), ::geteuid()),
-      netlink_(link_table_),
+      netlink_(loop_, link_table_, client_sockets_.closer(), [this] { netdevs_changed(); }),
+      speeds_(link_table_, client_sockets_.closer(), [this] { links_.publish(); }),
       wire_(options.port, &client_sockets_.closer()),
       slot_table_(wire_, ::geteuid(),
                   [this](uint32_t slot, bool to_another_user) {
@@ -103,9 +104,10 @@ Result<void> Agent::start() {
   takeover_state_.put_ledger(cm_.ledger().fd());
   open_state_directory();
   if (const auto started = netlink_.start(); !started) return started;
+  speeds_.look_and_wait();  // programs that wait for the agent see the links with their speeds
   loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
     netlink_.receive();
-    links_.publish();
+    netdevs_changed();
   });
   wire_.open();
   takeover_.begin();
@@ -141,6 +143,11 @@ void Agent::open_state_directory() {
 }
 
 // ---- events
+
+void Agent::netdevs_changed() {
+  links_.publish();
+  speeds_.look();
+}
 
 void Agent::on_settled() {
   open_gsi();
@@ -219,6 +226,7 @@ void Agent::links_changed(const std::vector<control::Link>& before) {
   cm_.links_changed(links_.links(), link_table_.failed_over(before));
   requests_.mads.links_changed(links_.links());
   if (discovery_) discovery_->links_changed();
+  speeds_.look();
   counters_.collect();
   clients_.for_each([](Session& session) { session.events().links_changed(); });
   consider_idle();
@@ -262,7 +270,7 @@ void Agent::open_gsi() {
       [this](ConstBytes mad, const cm::Arrival& arrival) { return requests_.mads.on_mad(mad, arrival); },
       [this](const cm::Arrival& arrival) { requests_.mads.heard(arrival); });
   if (options_.discovery && !discovery_) {
-    discovery_.emplace(loop_, requests_.mads.fabrics(), options_.port, cm_, wire_);
+    discovery_.emplace(loop_, requests_.mads.fabrics(), options_.port, cm_, wire_, client_sockets_.closer());
   }
   if (discovery_) discovery_->links_changed();
 }

@@ -14,6 +14,7 @@
 #include "agent/event_loop.h"
 #include "agent/links/link_publisher.h"
 #include "agent/links/link_table.h"
+#include "agent/links/netdev_speeds.h"
 #include "agent/links/netlink_monitor.h"
 #include "agent/mad/discovery.h"
 #include "agent/mad/dispatcher.h"
@@ -74,6 +75,8 @@ class Agent : private AgentHost {
  private:
   // Creates the state directory. Retries later if that fails: a file system may be full.
   void open_state_directory();
+  // Publishes the links, and asks for the speeds of netdevs that the kernel has reported.
+  void netdevs_changed();
   void on_settled();
   // Tries to bind UDP port 4791 every 500 ms while another process has the port.
   void watch_port();
@@ -122,6 +125,7 @@ class Agent : private AgentHost {
   ClientSockets client_sockets_;
   LinkTable link_table_;
   NetlinkMonitor netlink_;
+  NetdevSpeeds speeds_;
   Wire wire_;
   SlotTable slot_table_;
   DomainTable domain_table_;

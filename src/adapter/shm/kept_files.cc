@@ -136,7 +136,7 @@ KeptFiles& kept() {
   return one;
 }
 
-// Each has a file of its own, because whoever has a file can make others wait for its locks.
+// Each has a file of its own, because a process that has a file can make others wait for its locks.
 class Strangers {
  public:
   int offer_for(uid_t user) {

@@ -6,7 +6,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "adapter/net/udp/route_check.h"
 #include "base/socket_option.h"
 
 namespace verbena::agent {
@@ -68,7 +67,7 @@ void GsiPort::send_to(roce::Qpn queue_pair, const cm::Mad& mad, const roce::Path
   const bool is_for_connections =
       queue_pair == roce::kMulticastQpn || mad.bytes[roce::kClassAt] == std::byte{cm::kMadClass};
   if (!is_for_connections) return send_by(*others_, packet);
-  if (is_half_full() && net::waits_for_neighbour(path)) return;
+  if (is_half_full() && is_silent(path)) return;
   send_by(*port_, packet);
 }
 
@@ -78,6 +77,12 @@ bool GsiPort::is_half_full() const {
   int queued_bytes = 0;
   const auto buffer_bytes = get_option<int>(watched_, SOL_SOCKET, SO_SNDBUF);
   return buffer_bytes && ::ioctl(watched_, SIOCOUTQ, &queued_bytes) == 0 && queued_bytes > *buffer_bytes / 2;
+}
+
+// A host that cannot be asked about counts as silent: other users can bring that about.
+bool GsiPort::is_silent(const roce::Path& path) {
+  const UniqueFd socket = searches_.open(path.destination.is_ipv4());
+  return net::waits_for_neighbour(socket.get(), path).value_or(true);
 }
 
 // Loses the packet if it finds no room, even after flush().

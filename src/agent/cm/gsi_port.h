@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "adapter/net/udp/route_check.h"
 #include "adapter/net/udp/sender.h"
 #include "adapter/net/udp/udp_port.h"
 #include "agent/event_loop.h"
@@ -59,7 +60,8 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
 
   // Stages a datagram to QP1 of path.destination; flush() sends it. Flushes first if no more datagrams can be
   // staged. The datagram is lost if there is still no room afterwards, or if the port is closed. It is also
-  // lost if the path's next hop does not answer ARP while half of the socket's buffer is in use.
+  // lost if half of the socket's buffer is in use and the path's next hop does not answer ARP, or cannot be
+  // asked about.
   void send(const cm::Mad& mad, const roce::Path& path) { send_to(roce::Qpn(cm::kGsiQpn), mad, path); }
   // Like send(), to all members of a multicast group.
   void send_to_group(const cm::Mad& mad, const roce::Path& path) { send_to(roce::kMulticastQpn, mad, path); }
@@ -82,6 +84,7 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   template <class Half>
   void send_by(Half& half, const transport::OutgoingPacket& packet);
   bool is_half_full() const;
+  bool is_silent(const roce::Path& path);
   void on_packet(const transport::IncomingPacket& packet) override;
   void answer_unknown(ConstBytes mad, const cm::Arrival& arrival);
 
@@ -91,6 +94,7 @@ class GsiPort final : public HeaderSender, private net::PacketHandler {
   OnHeard on_heard_;
   std::unique_ptr<net::UdpPort> port_;
   std::unique_ptr<net::Sender> others_;  // for packets that are neither connection management nor to a group
+  net::NeighbourSearches searches_;
   uint16_t udp_port_ = 0;
   int watched_ = -1;
   bool retrying_ = false;

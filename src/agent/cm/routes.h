@@ -77,7 +77,7 @@ class RouteQuery {
   // the same condition. Returns false if the kernel cannot be asked. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
   // Returns a socket for net::search_neighbour(), or an empty descriptor if there is none left.
-  UniqueFd open_search(bool ipv4) const { return searches_.open(ipv4); }
+  UniqueFd open_search(bool ipv4) { return searches_.open(ipv4); }
 
  private:
   RouteQuery(NetlinkSocket socket, NeighbourQuery how) : socket_(std::move(socket)), how_(how) {}

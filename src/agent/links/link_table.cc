@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/link_table.h"
 
+#include <utility>
+
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/log.h"
@@ -62,6 +64,7 @@ void LinkTable::netdev_changed(const Netdev& netdev) {
   KnownNetdev& known = netdevs_[netdev.index];
   known.netdev = netdev;
   known.present = known.seen = true;
+  known.report = ++last_report_;
 }
 
 void LinkTable::netdev_removed(uint32_t interface_index) {
@@ -97,6 +100,24 @@ void LinkTable::end_dump() {
   for (auto& [index, known] : netdevs_) {
     std::erase_if(known.addresses, [](const KnownAddress& address) { return !address.seen; });
   }
+}
+
+std::vector<LinkTable::SpeedQuestion> LinkTable::speed_questions() const {
+  std::vector<SpeedQuestion> questions;
+  for (const auto& [index, known] : netdevs_) {
+    if (known.report == known.answered_report) continue;
+    if (has_link(index) || wants_automatic_link(known)) {
+      questions.push_back({index, known.report, known.netdev.name});
+    }
+  }
+  return questions;
+}
+
+bool LinkTable::set_speed(const SpeedQuestion& question, uint32_t speed) {
+  const auto found = netdevs_.find(question.interface_index);
+  if (found == netdevs_.end()) return false;
+  found->second.answered_report = question.report;
+  return std::exchange(found->second.speed, speed) != speed;
 }
 
 control::AdminResult<void> LinkTable::add_link(std::string_view name, std::string_view netdev) {
@@ -251,6 +272,10 @@ LinkTable::KnownLink* LinkTable::find_link_over(uint32_t interface_index) {
   return found == links_.end() ? nullptr : &*found;
 }
 
+bool LinkTable::has_link(uint32_t interface_index) const {
+  return std::ranges::find(links_, interface_index, &KnownLink::interface_index) != links_.end();
+}
+
 LinkTable::KnownLink& LinkTable::make_link(std::string name, uint32_t interface_index, bool automatic) {
   KnownLink& link = links_.emplace_back();
   link.name = std::move(name);
@@ -371,7 +396,7 @@ control::Link LinkTable::describe(const KnownLink& link) const {
   described.interface_index = link.interface_index;
   described.mac = known.netdev.mac;
   described.mtu = known.netdev.mtu;
-  described.speed = known.netdev.speed / 100 * 100;
+  described.speed = known.speed / 100 * 100;
   described.up = known.netdev.up && known.netdev.carrier;
   described.has_wire = has_wire_;
   described.automatic = link.automatic;

@@ -28,7 +28,6 @@ struct Netdev {
   // Has no neighbours with hardware addresses: IFF_NOARP, IFF_POINTOPOINT or IFF_LOOPBACK.
   bool without_neighbours = false;
   uint32_t mtu = 0;
-  uint32_t speed = 0;  // Mb/s; 0 if unknown
   std::array<uint8_t, 6> mac{};
 };
 
@@ -64,6 +63,19 @@ class LinkTable {
   // addresses that were not reported since begin_dump().
   void begin_dump();
   void end_dump();
+
+  // A netdev whose speed the table needs. `report` numbers the kernel's report that raised the question.
+  struct SpeedQuestion {
+    uint32_t interface_index = 0;
+    uint64_t report = 0;
+    std::string netdev;
+  };
+  // Returns a question for each netdev that has a link, or would get an automatic one, and was reported after
+  // its last answered question.
+  std::vector<SpeedQuestion> speed_questions() const;
+  // Sets the netdev's speed to `speed` Mb/s, 0 if it is unknown. The speed stays until the next answer.
+  // Returns whether the speed has changed.
+  bool set_speed(const SpeedQuestion& question, uint32_t speed);
 
   control::AdminResult<void> add_link(std::string_view name, std::string_view netdev);
   control::AdminResult<void> delete_link(std::string_view name);
@@ -115,6 +127,9 @@ class LinkTable {
     bool seen = true;
     std::vector<KnownAddress> addresses;  // in order of appearance
     bool link_deleted = false;
+    uint64_t report = 0;           // number of the latest report of the netdev itself
+    uint64_t answered_report = 0;  // that of the last answered SpeedQuestion
+    uint32_t speed = 0;            // Mb/s; 0 if unknown
   };
   struct KnownLink {
     std::string name;
@@ -130,6 +145,7 @@ class LinkTable {
 
   KnownLink* find_link(std::string_view name);
   KnownLink* find_link_over(uint32_t interface_index);
+  bool has_link(uint32_t interface_index) const;
   KnownLink& make_link(std::string name, uint32_t interface_index, bool automatic);
   std::string automatic_name(const Netdev& netdev);
   void drop_links_without_netdev();
@@ -144,6 +160,7 @@ class LinkTable {
   std::map<uint32_t, KnownNetdev> netdevs_;  // by interface index
   std::vector<KnownLink> links_;
   uint32_t next_device_index_ = 0;
+  uint64_t last_report_ = 0;
   bool has_wire_ = true;
   bool keep_loopback_ = false;
   control::LinkSnapshot settled_;

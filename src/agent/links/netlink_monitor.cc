@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/links/netlink_monitor.h"
 
-#include <linux/ethtool.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+
 #include <linux/if.h>
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/log.h"
+#include "base/unique_fd.h"
 
 namespace verbena::agent {
 namespace {
@@ -36,20 +44,6 @@ bool hides_netdev(const nlattr* link_info) {
   return !kind.empty() && kind != "vrf";
 }
 
-// Returns the speed by ethtool(8)'s ioctl. Netlink does not have it, and /sys may be another namespace's.
-uint32_t netdev_speed(const std::string& name) {
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ethtool_cmd settings{};
-  settings.cmd = ETHTOOL_GSET;
-  ifreq request{};
-  if (!socket || name.size() >= sizeof request.ifr_name) return 0;
-  std::ranges::copy(name, request.ifr_name);
-  request.ifr_data = reinterpret_cast<char*>(&settings);
-  if (::ioctl(socket.get(), SIOCETHTOOL, &request) != 0) return 0;
-  const uint32_t speed = ethtool_cmd_speed(&settings);
-  return speed == static_cast<uint32_t>(SPEED_UNKNOWN) ? 0 : speed;
-}
-
 void on_netdev(const nlmsghdr* message, LinkTable& table) {
   if (mnl_nlmsg_get_payload_len(message) < sizeof(ifinfomsg)) return;
   const auto* info = static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message));
@@ -62,6 +56,9 @@ void on_netdev(const nlmsghdr* message, LinkTable& table) {
   if (mnl_attr_parse(message, sizeof *info, attributes.collect, &attributes) < 0) return;
   const nlattr* name = attributes[IFLA_IFNAME];
   if (name == nullptr || mnl_attr_validate(name, MNL_TYPE_NUL_STRING) < 0) return;
+  // The wireless extensions announce scans by messages of this type, with nothing but IFLA_WIRELESS.
+  const nlattr* mtu = attributes[IFLA_MTU];
+  if (mtu == nullptr || mnl_attr_validate(mtu, MNL_TYPE_U32) < 0) return;
   Netdev netdev;
   netdev.index = index;
   netdev.name = mnl_attr_get_str(name);
@@ -71,15 +68,12 @@ void on_netdev(const nlmsghdr* message, LinkTable& table) {
   netdev.without_neighbours = (info->ifi_flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
   netdev.enslaved = attributes[IFLA_MASTER] != nullptr && hides_netdev(attributes[IFLA_LINKINFO]);
   netdev.bond = kind_of(attributes[IFLA_LINKINFO], IFLA_INFO_KIND) == "bond";
-  if (const nlattr* mtu = attributes[IFLA_MTU]; mtu != nullptr && mnl_attr_validate(mtu, MNL_TYPE_U32) == 0) {
-    netdev.mtu = mnl_attr_get_u32(mtu);
-  }
+  netdev.mtu = mnl_attr_get_u32(mtu);
   const nlattr* mac = attributes[IFLA_ADDRESS];
   const bool has_mac = info->ifi_type == ARPHRD_ETHER || info->ifi_type == ARPHRD_LOOPBACK;
   if (has_mac && mac != nullptr && mnl_attr_get_payload_len(mac) == netdev.mac.size()) {
     std::memcpy(netdev.mac.data(), mnl_attr_get_payload(mac), netdev.mac.size());
   }
-  netdev.speed = netdev_speed(netdev.name);
   table.netdev_changed(netdev);
 }
 
@@ -128,13 +122,58 @@ int on_message(const nlmsghdr* message, void* table) {
   return MNL_CB_OK;
 }
 
+void report(const char* messages, size_t bytes, LinkTable& table) {
+  mnl_cb_run(messages, bytes, 0, 0, on_message, &table);
+}
+
+void append(std::vector<char>& messages, const void* more, size_t bytes) {
+  const auto* first = static_cast<const char*>(more);
+  messages.insert(messages.end(), first, first + bytes);
+  messages.resize(NLMSG_ALIGN(messages.size()));
+}
+
+int on_dumped_message(const nlmsghdr* message, void* messages) {
+  append(*static_cast<std::vector<char>*>(messages), message, message->nlmsg_len);
+  return MNL_CB_OK;
+}
+
+// Appends all netdevs (RTM_GETLINK) or addresses (RTM_GETADDR). EINTR if something changed meanwhile. Each
+// call opens a socket, because after an error the old one may have the rest of an answer.
+Result<void> dump_one(unsigned type, std::vector<char>& messages) {
+  constexpr unsigned kSequence = 1;
+  auto opened = open_route_socket(0);
+  if (!opened) return fail(opened.error().code);
+  mnl_socket* const socket = opened->get();
+  char request[MNL_NLMSG_HDRLEN + sizeof(rtgenmsg) + MNL_ALIGNTO];
+  nlmsghdr* message = mnl_nlmsg_put_header(request);
+  message->nlmsg_type = static_cast<uint16_t>(type);
+  message->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  message->nlmsg_seq = kSequence;
+  auto* generic = static_cast<rtgenmsg*>(mnl_nlmsg_put_extra_header(message, sizeof(rtgenmsg)));
+  generic->rtgen_family = AF_UNSPEC;
+  if (mnl_socket_sendto(socket, message, message->nlmsg_len) < 0) return fail(errno);
+  for (;;) {
+    alignas(nlmsghdr) char buffer[kNetlinkBufferBytes];
+    const ssize_t bytes = mnl_socket_recvfrom(socket, buffer, sizeof buffer);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return fail(errno);
+    const int more = mnl_cb_run(buffer, static_cast<size_t>(bytes), kSequence, mnl_socket_get_portid(socket),
+                                on_dumped_message, &messages);
+    if (more == MNL_CB_ERROR) return fail(errno);
+    if (more == MNL_CB_STOP) return {};
+  }
+}
+
 }  // namespace
 
 Result<void> NetlinkMonitor::start() {
   auto socket = open_route_socket(kGroups);
   if (!socket) return fail(socket.error().code);
   events_ = std::move(*socket);
-  return dump();
+  const auto dumped = dump();
+  if (!dumped) return fail(dumped.error().code);
+  report_dump(*dumped);
+  return {};
 }
 
 int NetlinkMonitor::fd() const {
@@ -147,58 +186,80 @@ void NetlinkMonitor::receive() {
     const ssize_t bytes = ::recv(fd(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && errno == ENOBUFS) {
-      log_info("netlink events were lost; asking for everything");
-      if (const auto dumped = dump(); !dumped)
-        log_error("netlink dump failed: errno {}", dumped.error().code);
+      is_stale_ = true;
       continue;
     }
-    if (bytes <= 0) return;
-    mnl_cb_run(buffer, static_cast<size_t>(bytes), 0, 0, on_message, &table_);
+    if (bytes <= 0) break;
+    keep(buffer, static_cast<size_t>(bytes));
+    report(buffer, static_cast<size_t>(bytes), table_);
+  }
+  consider_dump();
+}
+
+void NetlinkMonitor::keep(const char* events, size_t bytes) {
+  if (!is_dumping_) return;
+  if (since_dump_.size() + NLMSG_ALIGN(bytes) <= kKeptBytes) {
+    append(since_dump_, events, bytes);
+  } else {
+    is_stale_ = true;
   }
 }
 
-Result<void> NetlinkMonitor::dump() {
-  if (!queries_) {
-    auto socket = open_route_socket(0);
-    if (!socket) return fail(socket.error().code);
-    queries_ = std::move(*socket);
-  }
-  table_.begin_dump();
+// Any thread.
+Result<NetlinkMonitor::Messages> NetlinkMonitor::dump() {
+  Messages messages;
   for (const unsigned type : {RTM_GETLINK, RTM_GETADDR}) {
+    const size_t before = messages.size();
     // The kernel marks a dump during which something changed (EINTR): request it again.
     Result<void> dumped = fail(EINTR);
     for (int attempt = 0; attempt < 10 && !dumped && dumped.error().code == EINTR; ++attempt) {
-      dumped = dump_one(type);
+      messages.resize(before);
+      dumped = dump_one(type, messages);
     }
-    if (dumped) continue;
-    queries_.reset();  // may have the rest of an answer
-    return dumped;     // without end_dump(): a stale entry is better than a missing one
+    if (!dumped) return fail(dumped.error().code);
   }
-  table_.end_dump();
-  return {};
+  return messages;
 }
 
-Result<void> NetlinkMonitor::dump_one(unsigned type) {
-  mnl_socket* const socket = queries_.get();
-  const unsigned sequence = ++sequence_;
-  char request[MNL_NLMSG_HDRLEN + sizeof(rtgenmsg) + MNL_ALIGNTO];
-  nlmsghdr* message = mnl_nlmsg_put_header(request);
-  message->nlmsg_type = static_cast<uint16_t>(type);
-  message->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  message->nlmsg_seq = sequence;
-  auto* generic = static_cast<rtgenmsg*>(mnl_nlmsg_put_extra_header(message, sizeof(rtgenmsg)));
-  generic->rtgen_family = AF_UNSPEC;
-  if (mnl_socket_sendto(socket, message, message->nlmsg_len) < 0) return fail(errno);
-  for (;;) {
-    alignas(nlmsghdr) char buffer[kNetlinkBufferBytes];
-    const ssize_t bytes = mnl_socket_recvfrom(socket, buffer, sizeof buffer);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return fail(errno);
-    const int more = mnl_cb_run(buffer, static_cast<size_t>(bytes), sequence, mnl_socket_get_portid(socket),
-                                on_message, &table_);
-    if (more == MNL_CB_ERROR) return fail(errno);
-    if (more == MNL_CB_STOP) return {};
+void NetlinkMonitor::consider_dump() {
+  if (is_stale_ && !is_dumping_) next_dump_.arm(std::max(MonotonicClock::now(), earliest_dump_));
+}
+
+void NetlinkMonitor::begin_dump() {
+  if (is_dumping_) return;
+  log_info("netlink events were lost; asking for everything");
+  since_dump_.clear();
+  since_dump_.reserve(kKeptBytes);  // keep() needs no memory
+  const auto dumped = std::make_shared<Result<Messages>>(fail(ENOMEM));
+  const auto ask = [dumped]() -> Result<UniqueFd> {
+    *dumped = dump();
+    return UniqueFd();
+  };
+  closer_.open(::geteuid(), ask, [this, dumped](const auto&) { end_dump(*dumped); });
+  is_dumping_ = true;
+  is_stale_ = false;
+  earliest_dump_ = MonotonicClock::now() + kDumpInterval;
+}
+
+// A stale entry is better than a missing one, so a dump that failed changes nothing.
+void NetlinkMonitor::end_dump(const Result<Messages>& dumped) {
+  is_dumping_ = false;
+  const bool is_stale = std::exchange(is_stale_, true);
+  if (dumped) {
+    report_dump(*dumped);
+    is_stale_ = is_stale;
+    changed_();
+  } else {
+    log_error("netlink dump failed: errno {}", dumped.error().code);
   }
+  consider_dump();
+}
+
+void NetlinkMonitor::report_dump(const Messages& dumped) {
+  table_.begin_dump();
+  report(dumped.data(), dumped.size(), table_);
+  report(since_dump_.data(), since_dump_.size(), table_);
+  table_.end_dump();
 }
 
 }  // namespace verbena::agent

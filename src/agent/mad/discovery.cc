@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/mad/discovery.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "adapter/net/udp/multicast_socket.h"
 #include "agent/own_process.h"
 
@@ -43,9 +50,18 @@ std::optional<roce::Path> path_to_group(const control::Link& link, const roce::A
   return path;
 }
 
+// Returns the paths to the groups that the link can reach.
+std::vector<roce::Path> paths_to_groups(const control::Link& link) {
+  std::vector<roce::Path> paths;
+  for (const roce::Address& group : {kIpv4Group, kIpv6Group}) {
+    if (const auto path = path_to_group(link, group)) paths.push_back(*path);
+  }
+  return paths;
+}
+
 // Whether the link can have neighbours. Loopback and links without a MAC address cannot.
 bool has_network(const control::Link& link) {
-  return link.up && std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
+  return std::ranges::any_of(link.mac, [](uint8_t byte) { return byte != 0; });
 }
 
 }  // namespace
@@ -109,20 +125,32 @@ LinkFabric* LinkFabrics::find(uint32_t device_index) {
   return found != fabrics_.end() ? &found->second : nullptr;
 }
 
-// The socket of one group on one link.
+// The membership in one group on one link.
 class Discovery::Listener final : private net::PacketHandler {
  public:
-  Listener(Discovery& discovery, uint32_t device_index, const roce::Path& path, UniqueFd socket)
-      : discovery_(discovery),
-        device_index_(device_index),
-        path_(path),
-        receiver_(std::move(socket), discovery.port_, roce::kMulticastQpn.slot(), discovery.counters_) {
-    discovery_.loop_.watch(receiver_.fd(), EPOLLIN,
-                           [this](uint32_t) { receiver_.receive(*this, kMaxAtOnce); });
+  Listener(Discovery& discovery, uint32_t device_index, const roce::Path& path)
+      : discovery_(discovery), device_index_(device_index), path_(path) {}
+  ~Listener() override {
+    if (receiver_) discovery_.loop_.forget(receiver_->fd());
   }
-  ~Listener() override { discovery_.loop_.forget(receiver_.fd()); }
 
+  // Receives from a socket that has joined the group.
+  Result<void> listen(ForeignCloser::SharedFd socket) {
+    UniqueFd copy(::fcntl(socket->get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) return fail(errno);
+    auto receiver = std::make_unique<net::Receiver>(std::move(copy), discovery_.port_,
+                                                    roce::kMulticastQpn.slot(), discovery_.counters_);
+    discovery_.loop_.watch(receiver->fd(), EPOLLIN,
+                           [this](uint32_t) { receiver_->receive(*this, kMaxAtOnce); });
+    socket_ = std::move(socket);
+    receiver_ = std::move(receiver);
+    return {};
+  }
+  bool listens() const { return receiver_ != nullptr; }
+
+  uint32_t device_index() const { return device_index_; }
   const roce::Path& path() const { return path_; }
+  bool is_joining = false;
 
  private:
   void on_packet(const transport::IncomingPacket& incoming) override {
@@ -147,54 +175,86 @@ class Discovery::Listener final : private net::PacketHandler {
   Discovery& discovery_;
   const uint32_t device_index_;
   const roce::Path path_;
-  net::Receiver receiver_;
+  // The socket is closed last, by a thread: the last close leaves the group. The receiver has a copy.
+  ForeignCloser::SharedFd socket_;
+  std::unique_ptr<net::Receiver> receiver_;
 };
 
-Discovery::Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire)
-    : loop_(loop), fabrics_(fabrics), port_(port), cm_(cm), wire_(wire), random_(draw_seed()) {}
+Discovery::Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire,
+                     ForeignCloser& closer)
+    : loop_(loop),
+      fabrics_(fabrics),
+      port_(port),
+      cm_(cm),
+      wire_(wire),
+      closer_(closer),
+      random_(draw_seed()) {}
 
 Discovery::~Discovery() = default;
 
-// Starts again on links whose addresses have changed.
 void Discovery::links_changed() {
   if (!cm_.has_wire()) return;
   std::erase_if(places_, [&](const auto& entry) {
     const LinkFabric* fabric = fabrics_.find(entry.first);
-    if (fabric == nullptr || !has_network(fabric->link)) return true;
-    size_t wanted = 0;
-    for (const roce::Address& group : {kIpv4Group, kIpv6Group}) {
-      const auto path = path_to_group(fabric->link, group);
-      if (!path) continue;
-      ++wanted;
-      const bool has = std::ranges::any_of(entry.second.listeners,
-                                           [&](const auto& each) { return each->path() == *path; });
-      if (!has) return true;
-    }
-    return wanted != entry.second.listeners.size();
+    return fabric == nullptr || !has_network(fabric->link);
   });
   for (const auto& [device, fabric] : fabrics_.all()) {
-    if (has_network(fabric.link) && !places_.contains(device)) begin(device, fabric);
+    if (has_network(fabric.link)) link_changed(device, fabric.link);
   }
   arm_timer();
 }
 
-void Discovery::begin(uint32_t device_index, const LinkFabric& fabric) {
-  Place place;
-  for (const roce::Address& group : {kIpv4Group, kIpv6Group}) {
-    const auto path = path_to_group(fabric.link, group);
-    if (!path) continue;
-    auto socket = net::open_multicast_socket(group, fabric.link.interface_index, port_);
-    if (!socket || !wire_.guard()(socket->get())) {
-      log_info("the neighbours of {} are not looked for: its multicast group cannot be joined",
-               fabric.link.name);
-      continue;
-    }
-    place.listeners.push_back(std::make_unique<Listener>(*this, device_index, *path, std::move(*socket)));
+void Discovery::link_changed(uint32_t device_index, const Link& link) {
+  Place& place = places_[device_index];
+  const auto wanted = paths_to_groups(link);
+  std::erase_if(place.listeners,
+                [&](const auto& each) { return std::ranges::find(wanted, each->path()) == wanted.end(); });
+  for (const roce::Path& path : wanted) {
+    const bool has =
+        std::ranges::any_of(place.listeners, [&](const auto& each) { return each->path() == path; });
+    if (has) continue;
+    place.listeners.push_back(std::make_shared<Listener>(*this, device_index, path));
+    if (link.up && place.last == TimePoint()) fabrics_.settled = MonotonicClock::now() + kSettling;
   }
-  if (place.listeners.empty()) return;
-  place.next = MonotonicClock::now();
-  fabrics_.settled = place.next + kSettling;
-  places_.emplace(device_index, std::move(place));
+  const bool was_up = std::exchange(place.is_up, link.up);
+  if (!link.up) return;
+  if (!was_up && std::ranges::any_of(place.listeners, &Listener::listens)) announce_soon(place);
+  for (const auto& listener : place.listeners) join(listener, link.name);
+}
+
+void Discovery::join(const std::shared_ptr<Listener>& listener, const std::string& link) {
+  if (listener->listens() || listener->is_joining) return;
+  const auto open = [path = listener->path(), port = port_, guard = wire_.guard()]() -> Result<UniqueFd> {
+    auto socket = net::open_multicast_socket(path.destination, path.interface_index, port);
+    if (socket && !guard(socket->get())) return fail(errno);
+    return socket;
+  };
+  const auto then = [this, link, joining = std::weak_ptr(listener)](auto socket) {
+    const auto known = joining.lock();  // null if the link has gone meanwhile
+    if (known) end_join(*known, link, std::move(socket));
+  };
+  closer_.open(::geteuid(), open, then);
+  listener->is_joining = true;
+}
+
+void Discovery::end_join(Listener& listener, const std::string& link,
+                         Result<ForeignCloser::SharedFd> socket) {
+  listener.is_joining = false;
+  if (!socket || !listener.listen(std::move(*socket))) {
+    log_info("the neighbours of {} are not looked for: its multicast group cannot be joined", link);
+    return;
+  }
+  announce_soon(places_.at(listener.device_index()));
+  arm_timer();
+}
+
+// Datagrams of programs wait for the answers after a long silence only: a link that loses its carrier again
+// and again delays none.
+void Discovery::announce_soon(Place& place) {
+  const TimePoint now = MonotonicClock::now();
+  if (place.last == TimePoint() || now - place.last >= kInterval) fabrics_.settled = now + kSettling;
+  place.asks = true;
+  place.next = std::max(now, place.last + kLeastInterval);
 }
 
 void Discovery::on_announcement(uint32_t device_index, const mad::Announcement& announcement,
@@ -217,10 +277,11 @@ void Discovery::on_announcement(uint32_t device_index, const mad::Announcement& 
 void Discovery::announce(uint32_t device_index, Place& place) {
   const LinkFabric* fabric = fabrics_.find(device_index);
   if (fabric == nullptr) return;
-  // Asks the first time even if others were heard: those need not be all.
-  const bool asks = !place.knows_others || place.last == TimePoint();
+  const bool asks = std::exchange(place.asks, false) || !place.knows_others;
   const mad::Mad said = mad::encode({fabric->subnet.own().adapter, asks});
-  for (const auto& listener : place.listeners) cm_.gsi().send_to_group(said, listener->path());
+  for (const auto& listener : place.listeners) {
+    if (listener->listens()) cm_.gsi().send_to_group(said, listener->path());
+  }
   cm_.settle();
 }
 
@@ -228,6 +289,10 @@ void Discovery::on_timer() {
   const TimePoint now = MonotonicClock::now();
   for (auto& [device, place] : places_) {
     if (place.next > now) continue;
+    if (!place.is_up) {
+      place.next = kNever;
+      continue;
+    }
     announce(device, place);
     const auto chance = random_.below(static_cast<uint64_t>(kInterval.count()) / 4);
     place.last = now;

@@ -11,8 +11,10 @@
 #include "adapter/net/port.h"
 #include "agent/cm/service.h"
 #include "agent/event_loop.h"
+#include "agent/sessions/client_files.h"
 #include "agent/slots/wire.h"
 #include "base/random.h"
+#include "base/result.h"
 #include "base/time.h"
 #include "control/model/device_counters.h"
 #include "control/model/link.h"
@@ -62,26 +64,37 @@ mad::PortCounters port_counters_of(const control::DeviceCounters& counters);
 // adapter's data every 7.5 to 10 seconds, to a multicast group that no router forwards. A new agent requests
 // answers, so that it knows the others at once. On each link, an agent answers at most ten times a second,
 // however many agents send requests. For the agent's thread.
+//
+// Joining and leaving a group wait for the kernel's lock for network devices (RTNL), which users can hold for
+// seconds (NetdevSpeeds). So threads of the agent's own user join and leave. A link without carrier keeps its
+// groups, because the other end of a veth pair can change the carrier as often as it likes.
 class Discovery {
  public:
-  // `port`: the agents' UDP port. REQUIRES: the references outlive this object
-  Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire);
+  // `port`: the agents' UDP port. REQUIRES: the references and this object outlive the tasks of `closer`
+  Discovery(EventLoop& loop, LinkFabrics& fabrics, uint16_t port, CmService& cm, const Wire& wire,
+            ForeignCloser& closer);
   ~Discovery();
 
-  // Starts to listen and announce on new and changed links, and stops on removed ones. Does nothing while the
-  // agent's UDP port is not open. Call it again once the port is open.
+  // Starts to listen on links that are new or have other addresses, and stops on removed ones. Announces this
+  // agent on links that have come up. Tries again to join groups that could not be joined. Does nothing while
+  // the agent's UDP port is not open. Call it again once the port is open.
   void links_changed();
 
  private:
   class Listener;
   struct Place {
-    std::vector<std::unique_ptr<Listener>> listeners;
-    TimePoint next{};
+    std::vector<std::shared_ptr<Listener>> listeners;  // one for each group that the link can reach
+    TimePoint next = kNever;
     TimePoint last{};
+    bool is_up = false;
+    bool asks = false;  // the next announcement requests answers
     bool knows_others = false;
   };
 
-  void begin(uint32_t device_index, const LinkFabric& fabric);
+  void link_changed(uint32_t device_index, const control::Link& link);
+  void join(const std::shared_ptr<Listener>& listener, const std::string& link);
+  void end_join(Listener& listener, const std::string& link, Result<ForeignCloser::SharedFd> socket);
+  void announce_soon(Place& place);
   void on_announcement(uint32_t device_index, const mad::Announcement& announcement,
                        const roce::Address& from);
   void announce(uint32_t device_index, Place& place);
@@ -93,6 +106,7 @@ class Discovery {
   const uint16_t port_;
   CmService& cm_;
   const Wire& wire_;
+  ForeignCloser& closer_;
   Random random_;
   net::PortCounters counters_;
   std::map<uint32_t, Place> places_;  // by device index

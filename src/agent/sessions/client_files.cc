@@ -95,10 +95,11 @@ struct ForeignCloser::Item {
 };
 
 struct ForeignCloser::Work {
-  Work(uid_t whose, std::shared_ptr<Closed> all, std::shared_ptr<Work> after)
+  Work(uid_t whose, std::shared_ptr<Closed> all, std::shared_ptr<Work> after, bool opens = false)
       : user(whose),
         closed(std::move(all)),
         closing(std::move(after)),
+        is_nudged(!opens),
         max_threads(closing ? kMaxThreads : 1) {}
 
   // Returns the next descriptor. Returns nullopt if there is none: then the calling thread must end.
@@ -110,6 +111,7 @@ struct ForeignCloser::Work {
   const uid_t user;
   const std::shared_ptr<Closed> closed;
   const std::shared_ptr<Work> closing;  // null if this is the thread that closes or opens
+  const bool is_nudged;                 // false for the thread that opens: nothing there may be interrupted
   // Descriptors of a kind that can block are closed by one thread, so a user blocks one.
   const size_t max_threads;
   std::mutex mutex;
@@ -167,7 +169,8 @@ void* ForeignCloser::run(void* argument) {
   const std::unique_ptr<std::shared_ptr<Work>> owned(static_cast<std::shared_ptr<Work>*>(argument));
   Work& work = **owned;
   ::pthread_setname_np(::pthread_self(), "verbena-closer");
-  const Nudge nudge;
+  std::optional<Nudge> nudge;
+  if (work.is_nudged) nudge.emplace();
   while (auto item = work.take()) {
     work.finish(*item);
     item.reset();
@@ -238,7 +241,7 @@ ForeignCloser::Threads& ForeignCloser::threads_of(uid_t user) {
   Threads& threads = users_[user];
   if (!threads.closing) threads.closing = std::make_shared<Work>(user, closed_, nullptr);
   if (!threads.shutting_down) threads.shutting_down = std::make_shared<Work>(user, closed_, threads.closing);
-  if (!threads.opening) threads.opening = std::make_shared<Work>(user, closed_, nullptr);
+  if (!threads.opening) threads.opening = std::make_shared<Work>(user, closed_, nullptr, true);
   return threads;
 }
 
@@ -258,8 +261,18 @@ void ForeignCloser::enqueue(const std::shared_ptr<Work>& work, Item item) {
   } else {
     const ActingFor acting(work->user);
     log_warning("no thread can be started: what user {} has sent stays open for now", work->user);
-    const std::lock_guard lock(work->mutex);
-    --work->threads;  // the next call tries again
+    std::optional<Item> unopened;
+    {
+      const std::lock_guard lock(work->mutex);
+      --work->threads;  // the next call tries again
+      // Nothing is lost if a file is not opened, and its owner need not wait for the next call.
+      if (!work->next.empty() && !work->next.back().fd) {
+        unopened = std::move(work->next.back());
+        work->next.pop_back();
+        --work->waiting;
+      }
+    }
+    if (unopened) work->closed->add({work->user, std::move(unopened->share), std::move(unopened->then)});
   }
 }
 

@@ -115,7 +115,8 @@ class ForeignCloser {
   // Takes the opened file or the error. Runs on the agent's thread, in a turn of the user.
   using Opened = std::function<void(Result<SharedFd>)>;
   // Makes the user's opening thread call `open`, after its earlier calls for the user. Then passes the result
-  // to `then`. The file counts as the user's from now on until it is closed, as by share().
+  // to `then`: ENOMEM without memory or a thread. The file counts as the user's from now on until it is
+  // closed, as by share(). An empty descriptor becomes a null pointer.
   void open(uid_t user, Open open, Opened then);
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().

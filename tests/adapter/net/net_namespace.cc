@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "adapter/net/net_namespace.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -9,14 +10,17 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -109,6 +113,38 @@ void set_offload(const std::string& device, const std::string& feature, bool on)
   }
   if (!found) throw std::runtime_error("no offload " + feature);
   ethtool(fd.get(), device, set);
+}
+
+TakenPorts::TakenPorts(uint16_t first, uint16_t last) {
+  constexpr rlim_t kOtherDescriptors = 1024;
+  if (getrlimit(RLIMIT_NOFILE, &before_) != 0) throw_errno("getrlimit");
+  rlimit enough = before_;
+  enough.rlim_cur = std::max<rlim_t>(before_.rlim_cur, last - first + kOtherDescriptors);
+  enough.rlim_max = std::max(before_.rlim_max, enough.rlim_cur);
+  if (setrlimit(RLIMIT_NOFILE, &enough) != 0) throw_errno("setrlimit");
+  for (uint32_t port = first; port <= last; ++port) {
+    UniqueFd fd(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_in6 name{};  // of all addresses, also those of IPv4
+    name.sin6_family = AF_INET6;
+    name.sin6_port = htons(static_cast<uint16_t>(port));
+    if (!fd) throw_errno("socket");
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) {
+      sockets_.push_back(std::move(fd));
+    } else if (errno != EADDRINUSE) {
+      throw_errno("bind");
+    }
+  }
+}
+
+TakenPorts::~TakenPorts() {
+  setrlimit(RLIMIT_NOFILE, &before_);
+}
+
+TakenPorts TakenPorts::ephemeral() {
+  constexpr uint16_t kOnly = 20000;
+  const std::string only = std::to_string(kOnly);
+  run("echo " + only + " " + only + " > /proc/sys/net/ipv4/ip_local_port_range");
+  return {kOnly, kOnly};
 }
 
 TwoHosts::TwoHosts(int mtu) {

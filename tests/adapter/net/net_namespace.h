@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
+
+#include <sys/resource.h>
 
 #include "base/unique_fd.h"
 
@@ -38,6 +42,24 @@ void run(const std::string& command);
 // Switches an offload of a network device in the calling thread's namespace, by the kernel's name such as
 // "tx-udp-segmentation" or "rx-gro".
 void set_offload(const std::string& device, const std::string& feature, bool on);
+
+// Holds UDP ports of the calling thread's namespace, like a program of another user that leaves none of them
+// to others. Skips ports that are in use already. Raises the limit of descriptors meanwhile.
+class TakenPorts {
+ public:
+  static TakenPorts of_roce() { return {0xc000, 0xffff}; }
+  // Takes all ephemeral ports, and leaves the namespace only one of these.
+  static TakenPorts ephemeral();
+  ~TakenPorts();
+  TakenPorts(const TakenPorts&) = delete;
+  TakenPorts& operator=(const TakenPorts&) = delete;
+
+ private:
+  TakenPorts(uint16_t first, uint16_t last);
+
+  rlimit before_{};
+  std::vector<UniqueFd> sockets_;
+};
 
 // Two hosts connected by a veth pair: "veth-a" in `a` has 10.47.91.1 and fd47:91::1, "veth-b" in `b` has
 // 10.47.91.2 and fd47:91::2.

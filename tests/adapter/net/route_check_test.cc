@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -18,6 +19,7 @@
 
 #include "adapter/net/net_namespace.h"
 #include "adapter/net/packets.h"
+#include "base/socket_option.h"
 
 namespace {
 
@@ -63,6 +65,10 @@ class RouteCheck : public ::testing::TestWithParam<Addresses> {
   int check(const char* destination, Duration patience) {
     const auto checked = check_route(path(GetParam().own, destination), patience);
     return checked ? 0 : checked.error().code;
+  }
+
+  static std::optional<bool> waits(const char* destination) {
+    return waits_for_neighbour(path(GetParam().own, destination));
   }
 
   std::unique_ptr<TwoHosts> hosts_;
@@ -135,24 +141,38 @@ TEST_P(RouteCheck, ADeviceWithoutArpHasNoNeighboursToWaitFor) {
 }
 
 TEST_P(RouteCheck, TellsWhetherPacketsWaitForANeighbour) {
-  const auto waits = [](const char* destination) {
-    return waits_for_neighbour(path(GetParam().own, destination));
-  };
-  EXPECT_TRUE(waits(GetParam().nobody));
-  EXPECT_TRUE(waits(GetParam().nobody));
-  EXPECT_FALSE(waits(GetParam().own));
-  EXPECT_FALSE(waits(GetParam().elsewhere)) << "no route";
+  EXPECT_EQ(waits(GetParam().nobody), true);
+  EXPECT_EQ(waits(GetParam().nobody), true);
+  EXPECT_EQ(waits(GetParam().own), false);
+  EXPECT_EQ(waits(GetParam().elsewhere), false) << "no route";
   run(std::string("ip route add ") + GetParam().elsewhere + " via " + GetParam().nobody);
-  EXPECT_TRUE(waits(GetParam().elsewhere));
+  EXPECT_EQ(waits(GetParam().elsewhere), true);
   ASSERT_EQ(check(GetParam().peer, kEnough), 0);
-  EXPECT_FALSE(waits(GetParam().peer));
+  EXPECT_EQ(waits(GetParam().peer), false);
   // A slow device keeps packets, too, but they wait for no neighbour.
   run("tc qdisc add dev veth-a root tbf rate 8kbit burst 2kb limit 100mb");
-  for (int i = 0; i < 100; ++i) ASSERT_FALSE(waits(GetParam().peer));
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(waits(GetParam().peer), false);
+}
+
+TEST_P(RouteCheck, TellsWhetherPacketsWaitWhereAFirewallRefusesTheDiscardPort) {
+  run("nft add table inet t && nft add chain inet t out '{ type filter hook output priority 0; }'");
+  run("nft add rule inet t out udp dport 9 reject");
+  EXPECT_EQ(waits(GetParam().nobody), true);
+  run("nft add rule inet t out udp dport 4791 reject");
+  EXPECT_EQ(waits(GetParam().nobody), std::nullopt);
+}
+
+TEST_P(RouteCheck, WithoutAFreePortOnlyASocketOfNeighbourSearchesTellsWhetherPacketsWait) {
+  NeighbourSearches searches;
+  const TakenPorts taken = TakenPorts::ephemeral();
+  const roce::Path to_nobody = path(GetParam().own, GetParam().nobody);
+  EXPECT_EQ(waits(GetParam().nobody), std::nullopt);
+  EXPECT_EQ(waits_for_neighbour(searches.open(to_nobody.destination.is_ipv4()).get(), to_nobody), true);
+  EXPECT_EQ(waits_for_neighbour(-1, to_nobody), std::nullopt);
 }
 
 TEST_P(RouteCheck, TellsWhetherANeighbourIsKnown) {
-  const NeighbourSearches searches;
+  NeighbourSearches searches;
   const auto is_known = [&](const char* neighbour) {
     const roce::Address address = path(GetParam().own, neighbour).destination;
     const UniqueFd socket = searches.open(address.is_ipv4());
@@ -168,24 +188,34 @@ TEST_P(RouteCheck, TellsWhetherANeighbourIsKnown) {
 }
 
 TEST_P(RouteCheck, ASearchNeedsNoFreePort) {
-  const NeighbourSearches searches;
-  run("echo 20000 20000 > /proc/sys/net/ipv4/ip_local_port_range");
+  NeighbourSearches searches;
+  const TakenPorts taken = TakenPorts::ephemeral();
   const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
   const auto search_from = [&](UniqueFd socket) {
     return search_neighbour(socket.get(), ::if_nametoindex("veth-a"), nobody);
   };
-  const UniqueFd only = open_neighbour_search(false);
-  ASSERT_EQ(search_neighbour(only.get(), ::if_nametoindex("veth-a"), path("::", "fd47:91::77").destination),
-            0);
   EXPECT_EQ(search_from(open_neighbour_search(nobody.is_ipv4())), EAGAIN) << "another has the only port";
   EXPECT_EQ(search_from(searches.open(nobody.is_ipv4())), 0);
   EXPECT_EQ(search_from(searches.open(nobody.is_ipv4())), 0);
 }
 
+// The kernel walks over all sockets of the shared port's hash. Other users may have bound very many.
+TEST_P(RouteCheck, ASearchSharesAPortOnlyWhereNoneIsFree) {
+  NeighbourSearches searches;
+  const auto shares_port = [&] {
+    const UniqueFd socket = searches.open(path(GetParam().own, GetParam().nobody).destination.is_ipv4());
+    return get_option<int>(socket.get(), SOL_SOCKET, SO_REUSEPORT);
+  };
+  EXPECT_EQ(shares_port(), 0);
+  EXPECT_EQ(shares_port(), 0);
+  const TakenPorts taken = TakenPorts::ephemeral();
+  EXPECT_EQ(shares_port(), 1);
+}
+
 TEST_P(RouteCheck, AFirewallThatRefusesTheDiscardPortDoesNotStopASearch) {
   run("nft add table inet t && nft add chain inet t out '{ type filter hook output priority 0; }'");
   run("nft add rule inet t out udp dport 9 reject");
-  const NeighbourSearches searches;
+  NeighbourSearches searches;
   const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
   const auto is_known = [&] {
     return is_neighbour_known(searches.open(nobody.is_ipv4()).get(), ::if_nametoindex("veth-a"), nobody);

@@ -364,6 +364,15 @@ TEST_P(Wire, AnswersBusyWhenFullAndRecovers) {
   EXPECT_TRUE(sender_->flush());
 }
 
+TEST_P(Wire, SendsFromAnotherPortWhereAUserHasTakenThoseOfRoce) {
+  join(1500);
+  const TakenPorts taken = TakenPorts::of_roce();
+  send(*sender_, path(), write_middle(0, 0, 1024), pattern(1024, 0));
+  ASSERT_TRUE(sender_->flush());
+  ASSERT_TRUE(collector_.receive(*receiver_, 1));
+  EXPECT_LT(collector_.packets[0].source_port, 0xc000);
+}
+
 // Packets to a host that answers no ARP wait in the kernel and fill the socket that all destinations share.
 class WireWithSilentNeighbour : public Wire {
  protected:

@@ -9,6 +9,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "adapter/net/net_namespace.h"
@@ -343,40 +344,76 @@ TEST_F(CmGsi, AFloodOfRequestsIsBoundedByTheBacklog) {
 }
 
 // Otherwise one silent host, in whose name requests arrive, keeps the agent from answering all others.
-TEST(GsiPort, AnswersOthersWhileANeighbourIsSilent) {
-  if (!net::testing::can_make_namespaces()) GTEST_SKIP() << "network namespaces need root";
-  const net::testing::TwoHosts hosts(1500);
-  std::unique_ptr<net::UdpPort> peer;
-  {
-    const net::testing::InNamespace there(hosts.b);
+class GsiPortBesideASilentHost : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!net::testing::can_make_namespaces()) GTEST_SKIP() << "network namespaces need root";
+    hosts_.emplace(1500);
+    {
+      const net::testing::InNamespace there(hosts_->b);
+      auto socket = net::open_receive_socket(roce::kUdpPort);
+      ASSERT_TRUE(socket);
+      auto opened = net::UdpPort::create(std::move(*socket), {});
+      ASSERT_TRUE(opened);
+      peer_ = std::move(*opened);
+    }
+    here_.emplace(hosts_->a);
+    // The kernel must not give up, which would empty the socket.
+    net::testing::run("sysctl -qw net.ipv4.neigh.veth-a.retrans_time_ms=60000");
+    ASSERT_TRUE(net::check_route(to_peer_, std::chrono::minutes(1)));
     auto socket = net::open_receive_socket(roce::kUdpPort);
     ASSERT_TRUE(socket);
-    auto opened = net::UdpPort::create(std::move(*socket), {});
-    ASSERT_TRUE(opened);
-    peer = std::move(*opened);
+    socket_ = std::move(*socket);
+    gsi_.emplace(loop_, [](ConstBytes, const cm::Arrival&) {});
+    ASSERT_TRUE(gsi_->open(socket_.get(), roce::kUdpPort));
+    // Less than what the kernel keeps for a neighbour.
+    ASSERT_TRUE(set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, 64 << 10));
   }
-  const net::testing::InNamespace here(hosts.a);
-  // The kernel must not give up, which would empty the socket.
-  net::testing::run("sysctl -qw net.ipv4.neigh.veth-a.retrans_time_ms=60000");
-  const roce::Path to_peer = net::testing::path("10.47.91.1", "10.47.91.2");
-  const roce::Path to_nobody = net::testing::path("10.47.91.1", "10.47.91.77");
-  ASSERT_TRUE(net::check_route(to_peer, std::chrono::minutes(1)));
-  const auto socket = net::open_receive_socket(roce::kUdpPort);
-  ASSERT_TRUE(socket);
-  agent::EventLoop loop;
-  agent::GsiPort gsi(loop, [](ConstBytes, const cm::Arrival&) {});
-  ASSERT_TRUE(gsi.open(socket->get(), roce::kUdpPort));
-  // Less than what the kernel keeps for a neighbour.
-  ASSERT_TRUE(set_option(socket->get(), SOL_SOCKET, SO_SNDBUF, 64 << 10));
-  const cm::Mad mad = cm::encode(request_for(kPort, "hello"), 1);
-  for (int i = 0; i < 1000; ++i) {
-    gsi.send(mad, to_nobody);
-    gsi.flush();
+
+  void send(const roce::Path& path) {
+    gsi_->send(mad_, path);
+    gsi_->flush();
   }
-  gsi.send(mad, to_peer);
-  gsi.flush();
-  net::testing::Collector collector;
-  EXPECT_TRUE(collector.receive(*peer, 1));
+  void send_many_to_nobody() {
+    for (int i = 0; i < 1000; ++i) send(to_nobody_);
+  }
+  bool reaches_peer() {
+    send(to_peer_);
+    net::testing::Collector collector;
+    return collector.receive(*peer_, 1);
+  }
+
+  const roce::Path to_peer_ = net::testing::path("10.47.91.1", "10.47.91.2");
+  const roce::Path to_nobody_ = net::testing::path("10.47.91.1", "10.47.91.77");
+  const cm::Mad mad_ = cm::encode(request_for(kPort, "hello"), 1);
+  std::optional<net::testing::TwoHosts> hosts_;
+  std::unique_ptr<net::UdpPort> peer_;
+  std::optional<net::testing::InNamespace> here_;
+  UniqueFd socket_;
+  agent::EventLoop loop_;
+  std::optional<agent::GsiPort> gsi_;
+};
+
+TEST_F(GsiPortBesideASilentHost, AnswersOthers) {
+  send_many_to_nobody();
+  EXPECT_TRUE(reaches_peer());
+}
+
+TEST_F(GsiPortBesideASilentHost, AnswersOthersWhereAUserHasTakenAllPorts) {
+  const auto of_roce = net::testing::TakenPorts::of_roce();
+  const auto ephemeral = net::testing::TakenPorts::ephemeral();
+  send_many_to_nobody();
+  EXPECT_TRUE(reaches_peer());
+}
+
+TEST_F(GsiPortBesideASilentHost, KeepsRoomForOthersWhileItCannotAsk) {
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  send_many_to_nobody();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(reaches_peer());
 }
 
 class CmIdleAgent : public test::NamespaceTest {};

@@ -9,12 +9,10 @@
 
 #include <arpa/inet.h>
 #include <net/if.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "agent/cm/routes.h"
 #include "agent/links/link_table.h"
-#include "agent/links/netlink_monitor.h"
 #include "agent/network_namespace.h"
 
 namespace verbena::agent {
@@ -60,14 +58,6 @@ class NeighboursTest : public test::NamespaceTest, public ::testing::WithParamIn
       if (target.starts_with("socket:")) all.insert(target);
     }
     return all;
-  }
-  // Causes more events than the netlink socket takes.
-  static void overflow(int fd) {
-    const int small = 1;
-    ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    for (int i = 0; i < 10; ++i) {
-      ASSERT_TRUE(test::shell("ip address add 10.9.0.9/24 dev v0; ip address del 10.9.0.9/24 dev v0"));
-    }
   }
   // Causes more events than the socket of `neighbours_` takes.
   static bool overflow() {
@@ -141,17 +131,6 @@ TEST_P(NeighboursTest, TheLinkTableSaysWhichNetdevNeedsNone) {
   EXPECT_EQ(ends_, std::vector{0});
 }
 
-TEST_P(NeighboursTest, TheMonitorReportsNetdevsWithoutNeighbours) {
-  NetlinkMonitor monitor(table_);
-  ASSERT_TRUE(monitor.start());
-  EXPECT_TRUE(table_.needs_no_neighbours(::if_nametoindex("lo")));
-  EXPECT_FALSE(table_.needs_no_neighbours(::if_nametoindex("v0")));
-  ASSERT_TRUE(test::shell("ip link set v0 arp off"));
-  monitor.receive();
-  EXPECT_TRUE(table_.needs_no_neighbours(::if_nametoindex("v0")));
-  EXPECT_FALSE(table_.needs_no_neighbours(::if_nametoindex("v1")));
-}
-
 // A user may have a hundred thousand identifiers wait for one neighbor, and end them all at once.
 TEST_P(NeighboursTest, ManyWhoWaitForOneEndInNoTime) {
   constexpr size_t kMany = 40'000;
@@ -187,20 +166,6 @@ TEST_P(NeighboursTest, NewsFromBeforeAWaitDoNotEndIt) {
   while (ends_.empty()) loop_.run_round();
   for (int round = 0; round < 3; ++round) loop_.in_next_round([] {}), loop_.run_round();
   EXPECT_EQ(neighbours_->waiting(), 1u);
-}
-
-TEST_P(NeighboursTest, TheMonitorAsksAgainWithoutAnotherSocket) {
-  NetlinkMonitor monitor(table_);
-  ASSERT_TRUE(monitor.start());
-  overflow(monitor.fd());
-  ASSERT_TRUE(test::shell("ip link set v0 arp off"));
-  rlimit limit;
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  const rlimit none{0, limit.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  monitor.receive();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  EXPECT_TRUE(table_.needs_no_neighbours(::if_nametoindex("v0")));
 }
 
 // Any user's program may look for hosts that do not answer.

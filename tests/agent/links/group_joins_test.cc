@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins of multicast groups that wait for the kernel, as they do while a user deletes thousands of netdevs.
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -52,12 +53,15 @@ Result<UniqueFd> join(Client& client) {
   return client.join_group(links->front().device_index, group());
 }
 
-// Returns how many sockets of this network namespace have joined group().
-int members() {
+constexpr const char* kGroup = "030201EF";           // group() in /proc/net/igmp
+constexpr const char* kDiscoveryGroup = "4256FFEF";  // 239.255.86.66, the agents' own
+
+// Returns how many sockets of this network namespace have joined the group.
+int members(const std::string& group = kGroup) {
   std::ifstream file("/proc/thread-self/net/igmp");  // a line such as "    030201EF     2 0:00000000    0"
   for (std::string word; file >> word;) {
     int users = 0;
-    if (word == "030201EF" && file >> users) return users;
+    if (word == group && file >> users) return users;
   }
   return 0;
 }
@@ -135,9 +139,12 @@ class GroupJoins : public test::NamespaceTest {
   void SetUp() override {
     NamespaceTest::SetUp();
     if (IsSkipped()) return;
+    ASSERT_TRUE(prepare());
     agent_.emplace();
     if (!agent_->is_possible()) GTEST_SKIP() << "the test cannot hold up system calls here";
   }
+  // Called before the agent starts.
+  virtual bool prepare() { return true; }
   AgentWithHeldJoins& agent() { return *agent_; }
 
  private:
@@ -199,6 +206,63 @@ TEST_F(GroupJoins, LeaveNoSocketIfTheProgramEndsMeanwhile) {
   const auto member = joined.get();
   ASSERT_TRUE(member) << "after the first of the same user";
   EXPECT_TRUE(eventually([] { return members() == 1; })) << members();
+}
+
+// An agent with a link on which it looks for other agents.
+class DiscoveryJoins : public GroupJoins {
+ protected:
+  bool prepare() override {
+    return test::shell(
+        "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up && "
+        "ip address add 10.9.0.1/24 dev v0");
+  }
+  static bool becomes(Admin& admin, bool up) {
+    return eventually([&] {
+      const auto status = admin.status();
+      const auto over_v0 = [](const control::LinkStatus& each) { return each.link.netdev == "v0"; };
+      if (!status) return false;
+      const auto found = std::ranges::find_if(status->links, over_v0);
+      return found != status->links.end() && found->link.up == up;
+    });
+  }
+};
+
+TEST_F(DiscoveryJoins, HoldUpNobodyWhileTheyWaitForTheKernel) {
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  const auto held = agent().next_join();
+  ASSERT_TRUE(held);
+  EXPECT_TRUE((*admin)->status()) << "the agent answers";
+  EXPECT_EQ(members(kDiscoveryGroup), 0);
+  ASSERT_TRUE(agent().let_go_on(*held));
+  EXPECT_TRUE(eventually([] { return members(kDiscoveryGroup) == 1; }));
+}
+
+// The other end of a veth pair may do this as often as it likes.
+TEST_F(DiscoveryJoins, StayWhileALinkHasNoCarrier) {
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  const auto held = agent().next_join();
+  ASSERT_TRUE(held);
+  ASSERT_TRUE(agent().let_go_on(*held));
+  ASSERT_TRUE(eventually([] { return members(kDiscoveryGroup) == 1; }));
+  ASSERT_TRUE(test::shell("ip link set v1 down"));
+  ASSERT_TRUE(becomes(**admin, false));
+  EXPECT_EQ(members(kDiscoveryGroup), 1);
+  ASSERT_TRUE(test::shell("ip link set v1 up"));
+  ASSERT_TRUE(becomes(**admin, true));
+  EXPECT_EQ(members(kDiscoveryGroup), 1);
+}
+
+TEST_F(DiscoveryJoins, EndWithTheLink) {
+  auto admin = Admin::connect(kOnlyRunning);
+  ASSERT_TRUE(admin);
+  const auto held = agent().next_join();
+  ASSERT_TRUE(held);
+  ASSERT_TRUE(agent().let_go_on(*held));
+  ASSERT_TRUE(eventually([] { return members(kDiscoveryGroup) == 1; }));
+  ASSERT_TRUE((*admin)->delete_link("rxe_v0"));
+  EXPECT_TRUE(eventually([] { return members(kDiscoveryGroup) == 0; }));
 }
 
 }  // namespace

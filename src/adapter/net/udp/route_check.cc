@@ -21,7 +21,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "adapter/net/udp/send_sockets.h"
 #include "adapter/net/udp/socket_address.h"
 #include "base/cancellation_off.h"
 #include "base/failed_call.h"
@@ -167,6 +166,9 @@ UniqueFd open_neighbour_search(bool ipv4) {
 
 namespace {
 
+// Interval between two attempts to find a free port. If there is none, the kernel walks over all UDP sockets.
+constexpr Duration kOwnPortInterval = std::chrono::seconds(1);
+
 // Lets a socket share its port with the other sockets of this user that do so.
 bool share_port(int socket) {
   return set_option(socket, SOL_SOCKET, SO_REUSEPORT, 1);
@@ -186,7 +188,7 @@ bool bind_to(int socket, const SocketAddress& name) {
 
 NeighbourSearches::NeighbourSearches() : ipv4_(take_port(true)), ipv6_(take_port(false)) {}
 
-NeighbourSearches::Port NeighbourSearches::take_port(bool ipv4) {
+NeighbourSearches::HeldPort NeighbourSearches::take_port(bool ipv4) {
   UniqueFd holder = open_neighbour_search(ipv4);
   if (!holder || !share_port(holder.get()) || !bind_to(holder.get(), any_address(ipv4, 0))) return {};
   SocketAddress name{};
@@ -195,33 +197,39 @@ NeighbourSearches::Port NeighbourSearches::take_port(bool ipv4) {
   return {std::move(holder), port_of(name)};
 }
 
-UniqueFd NeighbourSearches::open(bool ipv4) const {
+UniqueFd NeighbourSearches::open(bool ipv4) {
   UniqueFd socket = open_neighbour_search(ipv4);
-  const uint16_t port = (ipv4 ? ipv4_ : ipv6_).number;
-  if (!socket || port == 0) return socket;
-  if (!share_port(socket.get()) || !bind_to(socket.get(), any_address(ipv4, port))) return {};
+  const HeldPort& held = ipv4 ? ipv4_ : ipv6_;
+  if (!socket || held.number == 0) return socket;
+  const TimePoint now = MonotonicClock::now();
+  if (now >= next_own_port_) {
+    if (bind_to(socket.get(), any_address(ipv4, 0))) return socket;
+    next_own_port_ = now + kOwnPortInterval;
+  }
+  if (!share_port(socket.get()) || !bind_to(socket.get(), any_address(ipv4, held.number))) return {};
   return socket;
 }
 
 namespace {
 
-int send_empty_datagram(int socket, uint32_t interface_index, const roce::Address& neighbour, uint16_t port) {
-  roce::Path there;
-  there.destination = neighbour;
-  there.interface_index = interface_index;
-  SocketAddress name = destination_of(there, port);
+// Sends an empty datagram to the path's destination. The kernel chooses the source if the path has none, and
+// the device likewise. Returns 0, or the errno value of sendmsg(2).
+int send_empty_datagram(int socket, const roce::Path& path, uint16_t port) {
+  SocketAddress name = destination_of(path, port);
   alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(in6_pktinfo))];
   ControlWriter writer(control, 0);
   msghdr message{};
   message.msg_name = &name;
   message.msg_namelen = name.length();
-  if (neighbour.is_ipv4()) {
+  if (path.destination.is_ipv4()) {
     in_pktinfo info{};
-    info.ipi_ifindex = static_cast<int>(interface_index);
+    info.ipi_ifindex = static_cast<int>(path.interface_index);
+    if (path.source.is_ipv4()) std::memcpy(&info.ipi_spec_dst, path.source.ipv4(), kIpv4Bytes);
     writer.put(IPPROTO_IP, IP_PKTINFO, info);
   } else {
     in6_pktinfo info{};
-    info.ipi6_ifindex = interface_index;
+    info.ipi6_ifindex = path.interface_index;
+    std::memcpy(&info.ipi6_addr, path.source.bytes.data(), kIpv6Bytes);
     writer.put(IPPROTO_IPV6, IPV6_PKTINFO, info);
   }
   message.msg_control = control;
@@ -229,12 +237,24 @@ int send_empty_datagram(int socket, uint32_t interface_index, const roce::Addres
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
+// Sends the datagram to the discard port, or to RoCE's port if a firewall refuses that.
+int send_empty_datagram(int socket, const roce::Path& path) {
+  const int error = send_empty_datagram(socket, path, kDiscardPort);
+  const bool is_refused = error == EPERM || error == EACCES;
+  return is_refused ? send_empty_datagram(socket, path, roce::kUdpPort) : error;
+}
+
+roce::Path path_to(uint32_t interface_index, const roce::Address& neighbour) {
+  roce::Path path;
+  path.destination = neighbour;
+  path.interface_index = interface_index;
+  return path;
+}
+
 }  // namespace
 
 int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour) {
-  const int error = send_empty_datagram(socket, interface_index, neighbour, kDiscardPort);
-  const bool is_refused = error == EPERM || error == EACCES;
-  return is_refused ? send_empty_datagram(socket, interface_index, neighbour, roce::kUdpPort) : error;
+  return send_empty_datagram(socket, path_to(interface_index, neighbour));
 }
 
 namespace {
@@ -254,12 +274,18 @@ bool is_still_waiting(int socket) {
   return ::recv(socket, nothing, sizeof nothing, MSG_ERRQUEUE | MSG_DONTWAIT) < 0;
 }
 
+// Sends an empty datagram along the path, and returns whether it waits in the kernel. Errors: the kernel's.
+Result<bool> waits_after_sending(int socket, const roce::Path& path) {
+  if (!ask_for_send_times(socket)) return fail(errno);
+  if (const int error = send_empty_datagram(socket, path); error != 0) return fail(error);
+  return is_still_waiting(socket);
+}
+
 }  // namespace
 
 std::optional<bool> is_neighbour_known(int socket, uint32_t interface_index, const roce::Address& neighbour) {
-  if (!ask_for_send_times(socket)) return std::nullopt;
-  if (search_neighbour(socket, interface_index, neighbour) != 0) return std::nullopt;
-  return !is_still_waiting(socket);
+  const auto waits = waits_after_sending(socket, path_to(interface_index, neighbour));
+  return waits ? std::optional(!*waits) : std::nullopt;
 }
 
 template <class Body>
@@ -364,17 +390,16 @@ Result<void> check_route(const roce::Path& path, Duration patience) {
                       roce::text_of(path.source)));
 }
 
-bool waits_for_neighbour(const roce::Path& path) {
+std::optional<bool> waits_for_neighbour(int socket, const roce::Path& path) {
   if (path.destination.is_multicast()) return false;
-  constexpr uint32_t kSmallBuffer = 4096;
   const CancellationOff whole;
-  const auto socket = open_send_socket(path, kSmallBuffer);
-  if (!socket) return false;
-  const int fd = (*socket)->fd.get();
-  if (!ask_for_send_times(fd)) return false;
-  const SocketAddress there = destination_of(path, kDiscardPort);
-  if (::sendto(fd, nullptr, 0, MSG_DONTWAIT, &there.generic, there.length()) < 0) return false;
-  return is_still_waiting(fd);
+  const auto waits = waits_after_sending(socket, path);
+  if (waits) return *waits;
+  return says_no_route(waits.error().code) ? std::optional(false) : std::nullopt;
+}
+
+std::optional<bool> waits_for_neighbour(const roce::Path& path) {
+  return waits_for_neighbour(open_neighbour_search(path.destination.is_ipv4()).get(), path);
 }
 
 }  // namespace verbena::net

@@ -16,25 +16,28 @@ namespace verbena::net {
 // Opens a socket for search_neighbour(). Returns an empty UniqueFd on failure, with the reason in errno.
 UniqueFd open_neighbour_search(bool ipv4);
 
-// Opens any number of sockets for search_neighbour(). All sockets of an address family share one UDP port,
-// which this object holds. So a socket needs no free port when it is opened: another user may have taken all
-// ports by then. One thread at a time.
+// Opens any number of sockets for search_neighbour(), also after another user has taken all UDP ports. Each
+// socket gets a free port of its own. If there is none, it shares a port of its address family that this
+// object holds, and for a second all further sockets do. The held port is not used otherwise: to join it, the
+// kernel walks over all sockets whose ports have the same hash, and other users may have bound very many. One
+// thread at a time.
 class NeighbourSearches {
  public:
   NeighbourSearches();
 
-  // Returns a socket, or an empty UniqueFd on failure, with the reason in errno.
-  UniqueFd open(bool ipv4) const;
+  // Returns a bound socket, or an empty UniqueFd on failure, with the reason in errno.
+  UniqueFd open(bool ipv4);
 
  private:
-  struct Port {
+  struct HeldPort {
     UniqueFd holder;
     uint16_t number = 0;  // 0: no port was free, so each socket has to find its own
   };
-  static Port take_port(bool ipv4);
+  static HeldPort take_port(bool ipv4);
 
-  Port ipv4_;
-  Port ipv6_;
+  HeldPort ipv4_;
+  HeldPort ipv6_;
+  TimePoint next_own_port_{};  // when the kernel may look for a free port again
 };
 
 // Sends an empty datagram to the neighbour, so that the kernel looks for its hardware address. The datagram
@@ -100,14 +103,18 @@ class RouteSocket {
 // ETIMEDOUT if the next hop does not answer. Any thread, in the network namespace from which packets leave.
 Result<void> check_route(const roce::Path& path, Duration patience);
 
-// Whether packets of the path wait in the kernel until their next hop answers ARP or neighbour discovery. The
-// kernel keeps them for some seconds, and they count in the buffers of the sockets that sent them. Returns
-// false if the kernel cannot tell.
+// Returns whether packets of the path wait in the kernel until their next hop answers ARP or neighbour
+// discovery. The kernel keeps them for some seconds, and they count in the buffers of the sockets that sent
+// them. Returns false if there is no route. Returns nullopt if nobody can tell: the socket is -1 or gets no
+// port, or a firewall refuses the datagram. Other users can take all ports, so nullopt does not mean false.
 //
-// Sends an empty datagram to the destination's discard port, with a request for a timestamp when the datagram
-// reaches the network device. A datagram that is still queued and has no timestamp waits for the next hop.
-// Netlink could tell, too, but waits for a lock (RTNL) that other users can hold for seconds. Takes about 20
-// us. Any thread, also with a shard's lock held.
-bool waits_for_neighbour(const roce::Path& path);
+// Sends an empty datagram like search_neighbour() to the destination, with a request for a timestamp when the
+// datagram reaches the network device. A datagram that is still queued and has no timestamp waits for the
+// next hop. Netlink could tell, too, but waits for a lock (RTNL) that other users can hold for seconds. Takes
+// about 20 us. Any thread, also with a shard's lock held. REQUIRES: the socket is of the destination's
+// address family, and nothing was sent by it before
+std::optional<bool> waits_for_neighbour(int socket, const roce::Path& path);
+// The same, from a socket of its own that the kernel gives a free port.
+std::optional<bool> waits_for_neighbour(const roce::Path& path);
 
 }  // namespace verbena::net

@@ -2,7 +2,9 @@
 #include "adapter/net/udp/send_sockets.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <new>
 #include <utility>
 
@@ -18,6 +20,7 @@
 #include "base/log.h"
 #include "base/plain_calls.h"
 #include "base/socket_option.h"
+#include "base/time.h"
 #include "wire/roce/ip_header.h"
 #include "wire/roce/packet.h"
 
@@ -29,6 +32,10 @@ namespace {
 constexpr uint16_t kFirstPort = 0xc000;
 constexpr uint32_t kPorts = 0x4000;
 constexpr int kPortAttempts = 64;
+
+// Interval between two searches for any free port, after one has failed. A search that fails takes
+// milliseconds, as the kernel walks over all UDP sockets of the host, and each packet may need a socket.
+constexpr Duration kPortSearchInterval = std::chrono::milliseconds(100);
 
 // Makes the kernel drop whatever arrives at a send socket, as nobody reads from it.
 void refuse_arrivals(int fd) {
@@ -61,7 +68,21 @@ bool bind_to_interface(int fd, uint32_t interface_index) {
          set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, static_cast<int>(interface_index));
 }
 
-// Binds to the path's source and a random free port of the range.
+// Binds to any free port of the address `here`.
+Result<uint16_t> bind_to_any(int fd, SocketAddress here) {
+  static constinit std::atomic<TimePoint> next_search{};
+  const TimePoint now = MonotonicClock::now();
+  if (now < next_search.load(std::memory_order_relaxed)) return fail(EADDRINUSE);
+  socklen_t length = here.length();
+  if (bind(fd, &here.generic, length) == 0 && getsockname(fd, &here.generic, &length) == 0)
+    return port_of(here);
+  if (errno == EADDRINUSE) next_search.store(now + kPortSearchInterval, std::memory_order_relaxed);
+  return fail(errno);
+}
+
+// Binds to the path's source and a random free port of the range. Another user can take the whole range: then
+// any free port will do. So to stop new sockets, a user has to take all ephemeral ports of the host, too,
+// which stops every program that uses UDP.
 Result<uint16_t> bind_random(int fd, const roce::Path& path) {
   roce::Path reversed = path;
   std::swap(reversed.source, reversed.destination);
@@ -73,7 +94,7 @@ Result<uint16_t> bind_random(int fd, const roce::Path& path) {
     if (bind(fd, &here.generic, here.length()) == 0) return port;
     if (errno != EADDRINUSE) return fail(errno);
   }
-  return fail(EADDRINUSE);
+  return bind_to_any(fd, destination_of(reversed, 0));
 }
 
 // Maximum time of a datagram over loopback. It arrives at once, unless the machine is very busy.

@@ -34,7 +34,7 @@ struct SendSocket {
 };
 
 // Opens a socket that is bound to the path's source and device and to a random RoCEv2 source port (0xC000 to
-// 0xFFFF). The socket sends packets with "don't fragment".
+// 0xFFFF), or to another port if none of these is found free. The socket sends packets with "don't fragment".
 Result<std::unique_ptr<SendSocket>> open_send_socket(const roce::Path& path, uint32_t send_buffer_bytes);
 
 // Makes a send socket from a copy of a receive socket, so that packets leave from `port`, to which the

@@ -24,6 +24,8 @@ namespace {
 // Interval between two searches for silent neighbours while sockets stay full for another reason, as on a
 // slow link. A search takes 20 us for each socket and sends a datagram, so it must be rare.
 constexpr Duration kLookInterval = std::chrono::milliseconds(10);
+// The same after a search that failed. If no port is free, a search walks over all UDP sockets of the host.
+constexpr Duration kLookIntervalAfterFailure = std::chrono::milliseconds(100);
 
 // How long a pool is used. A slot goes to another user after thirty seconds, who must not share blocks with
 // the former one (BlockPool).
@@ -203,18 +205,24 @@ bool Sender::replace_sockets() {
   bool any = false;
   for (uint32_t i = 0; i < staged_count_; ++i) {
     SendRun& run = runs_[staged_[i]];
-    if (&run.socket() != management_.get() && !is_blocked(run.fd(), i)) any |= replace_socket(run);
+    if (now < next_look_) break;
+    if (&run.socket() != management_.get() && !is_blocked(run.fd(), i)) any |= replace_socket(run, now);
   }
   for (uint32_t i = 0; i < staged_count_; ++i) {
     if (SendRun& run = runs_[staged_[i]]; run.has_old_port()) run.follow_port();
   }
-  if (!any) next_look_ = now + kLookInterval;
+  if (!any) next_look_ = std::max(next_look_, now + kLookInterval);
   return any;
 }
 
-bool Sender::replace_socket(SendRun& run) try {
+// Keeps a socket whose neighbour cannot be asked about. It may be full for another reason, as on a slow link:
+// a new socket would soon be full, too, and so on without end. Where no port is free, none can replace it.
+bool Sender::replace_socket(SendRun& run, TimePoint now) try {
   SendSocket& socket = run.socket();
-  if (socket.latest.destination.is_zero() || !waits_for_neighbour(socket.latest)) return false;
+  if (socket.latest.destination.is_zero()) return false;
+  const std::optional<bool> waits = waits_for_neighbour(socket.latest);
+  if (!waits) next_look_ = now + kLookIntervalAfterFailure;
+  if (!waits.value_or(false)) return false;
   return run.fragments() != nullptr ? run.fragments()->renew(options_.send_buffer_bytes)
                                     : sockets_.renew(socket);
 } catch (const std::bad_alloc&) {

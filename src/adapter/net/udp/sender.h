@@ -79,7 +79,7 @@ class Sender {
   bool send_staged();
   bool is_blocked(int fd, uint32_t kept) const;
   bool replace_sockets();
-  bool replace_socket(SendRun& run);
+  bool replace_socket(SendRun& run, TimePoint now);
   uint32_t transmit(uint32_t first, uint32_t end);
   int submit(uint32_t first, uint32_t end);
   bool recover(SendRun& run, int error);
