@@ -126,12 +126,10 @@ void add_found_suffix(uid_t owner, PathText& home) {
   uint64_t suffix = found_suffix;
   if (suffix == 0 || !has_home(owner, suffix, home)) {
     const int64_t begin = nanoseconds(CLOCK_MONOTONIC);
-    suffix = begin < next_search ? 0 : search_suffix(owner, home);
-    if (begin >= next_search) {
-      const int64_t end = nanoseconds(CLOCK_MONOTONIC);
-      found_suffix = suffix;
-      next_search = end + kPausePerSearch * (end - begin);
-    }
+    if (begin < next_search) return;
+    found_suffix = suffix = search_suffix(owner, home);
+    const int64_t end = nanoseconds(CLOCK_MONOTONIC);
+    next_search = end + kPausePerSearch * (end - begin);
   }
   if (suffix != 0) add_suffix(suffix, home);
 }

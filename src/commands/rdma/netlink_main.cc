@@ -10,7 +10,6 @@
 #include <exception>
 #include <optional>
 #include <span>
-#include <string>
 
 #include <linux/netlink.h>
 #include <poll.h>
@@ -18,7 +17,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/format.h"
 #include "base/paths/users.h"
 #include "base/pidfd.h"
 #include "commands/rdma/agent_system.h"

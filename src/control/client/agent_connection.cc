@@ -273,10 +273,9 @@ Result<AgentConnection> AgentDialer::open_started(int ready, TimePoint give_up) 
   }
 }
 
-// Tries root's agent first. A socket file shows that its listener is an agent: if that is busy, no other is
-// tried.
-// Files go first, because a stranger at root's abstract name can make each connect(2) there take long
-// (epoll(7)).
+// Tries root's agent first, and files before names: a stranger at root's abstract name can make each
+// connect(2) there take long (epoll(7)). A socket file shows that its listener is an agent: if that is busy,
+// no other is tried.
 Result<AgentConnection> NamespaceDialer::open() {
   const std::array owners{uid_t{0}, paths::own_user()};
   const auto users = std::span(owners).first(owners[1] == 0 ? 1 : 2);
