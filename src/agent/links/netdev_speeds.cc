@@ -12,7 +12,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/result.h"
 #include "base/unique_fd.h"
 
 namespace verbena::agent {
@@ -31,18 +30,17 @@ void NetdevSpeeds::look() {
   const auto look = std::make_shared<Look>();
   look->questions = table_.speed_questions();
   if (look->questions.empty()) return;
-  const auto ask_all = [look, ask = ask_]() -> Result<UniqueFd> {
+  const auto ask_all = [look, ask = ask_] {
     for (const auto& question : look->questions) look->speeds.push_back(ask(question.netdev));
-    return UniqueFd();
   };
-  closer_.open(::geteuid(), ask_all,
-               [this, look](const auto& asked) { end(*look, static_cast<bool>(asked)); });
+  closer_.work_for(::geteuid(), ask_all, [this, look] { end(*look); });
   is_looking_ = true;
 }
 
-void NetdevSpeeds::end(const Look& look, bool has_asked) {
+void NetdevSpeeds::end(const Look& look) {
   is_looking_ = false;
-  if (!has_asked) return;  // without a thread or memory; the netdev's next news ask again
+  // Without a thread or memory, the netdev's next news ask again.
+  if (look.speeds.size() < look.questions.size()) return;
   bool any = false;
   for (size_t i = 0; i < look.questions.size(); ++i)
     any |= table_.set_speed(look.questions[i], look.speeds[i]);

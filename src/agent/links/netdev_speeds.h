@@ -14,8 +14,8 @@ namespace verbena::agent {
 //
 // The kernel answers under its lock for network devices (RTNL). Users with a network namespace of their own
 // can hold that lock for seconds, and can cause news of the agent's netdevs. So the opening thread of the
-// agent's own user asks (ForeignCloser::open()), in one look at a time. Until a look ends, the table keeps
-// the last known speeds.
+// agent's own user asks (ForeignCloser::work_for()), in one look at a time. Until a look ends, the table
+// keeps the last known speeds.
 //
 // For the agent's thread.
 class NetdevSpeeds {
@@ -35,7 +35,7 @@ class NetdevSpeeds {
 
  private:
   struct Look;
-  void end(const Look& look, bool has_asked);
+  void end(const Look& look);
 
   static uint32_t ask_kernel(const std::string& netdev);
 

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/unique_fd.h"
 
 namespace verbena::agent {
 namespace {
@@ -231,11 +230,8 @@ void NetlinkMonitor::begin_dump() {
   since_dump_.clear();
   since_dump_.reserve(kKeptBytes);  // keep() needs no memory
   const auto dumped = std::make_shared<Result<Messages>>(fail(ENOMEM));
-  const auto ask = [dumped]() -> Result<UniqueFd> {
-    *dumped = dump();
-    return UniqueFd();
-  };
-  closer_.open(::geteuid(), ask, [this, dumped](const auto&) { end_dump(*dumped); });
+  closer_.work_for(
+      ::geteuid(), [dumped] { *dumped = dump(); }, [this, dumped] { end_dump(*dumped); });
   is_dumping_ = true;
   is_stale_ = false;
   earliest_dump_ = MonotonicClock::now() + kDumpInterval;

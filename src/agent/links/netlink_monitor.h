@@ -19,8 +19,8 @@ namespace verbena::agent {
 //
 // If the kernel has dropped events (ENOBUFS), everything is read again (a dump). The kernel answers a dump
 // under its lock for network devices (RTNL), which users can hold for seconds (NetdevSpeeds). So the opening
-// thread of the agent's own user reads it (ForeignCloser::open()). Events that arrive meanwhile are reported
-// at once, and again after the dump, which may be older.
+// thread of the agent's own user reads it (ForeignCloser::work_for()). Events that arrive meanwhile are
+// reported at once, and again after the dump, which may be older.
 //
 // For the agent's thread.
 class NetlinkMonitor {

@@ -208,16 +208,22 @@ Result<void> ForeignCloser::work_with(uid_t user, int file, FileWork work, Task 
   return {};
 }
 
+void ForeignCloser::work_for(uid_t user, std::function<void()> work, Task then) {
+  Item item;
+  item.work = [work = std::move(work)](int) { work(); };
+  item.then = std::move(then);
+  enqueue(threads_of(user).opening, std::move(item));
+}
+
 // Only the agent's thread destroys the share, with `then`.
 void ForeignCloser::open(uid_t user, Open open, Opened then) {
   const auto opened = std::make_shared<Result<UniqueFd>>(fail(ENOMEM));
-  Item item;
-  item.work = [opened, open = std::move(open)](int) { *opened = open(); };
-  item.then = [this, user, opened, share = count(user), then = std::move(then)] {
+  const auto take = [this, user, opened, share = count(user), then = std::move(then)] {
     if (!*opened) return then(fail(opened->error().code));
     then(this->share(user, std::move(**opened), share));
   };
-  enqueue(threads_of(user).opening, std::move(item));
+  work_for(
+      user, [opened, open = std::move(open)] { *opened = open(); }, take);
 }
 
 void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {

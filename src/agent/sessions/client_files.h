@@ -108,15 +108,19 @@ class ForeignCloser {
   // Like work_and_close(), but with a copy of the descriptor `file`. Fails with EMFILE if the user may have
   // no more descriptors or the agent has none left.
   Result<void> work_with(uid_t user, int file, FileWork work, Task then);
+  // Makes the user's opening thread do work without a file, after its earlier work for the user. Then runs
+  // the task `then`, even if the work was left undone for lack of memory or a thread. The work must not use
+  // objects of the agent's thread.
+  void work_for(uid_t user, std::function<void()> work, Task then);
   // A descriptor of share().
   using SharedFd = std::shared_ptr<const UniqueFd>;
   // Opens a file. Runs on the user's opening thread, so it must not use objects of the agent's thread.
   using Open = std::function<Result<UniqueFd>()>;
   // Takes the opened file or the error. Runs on the agent's thread, in a turn of the user.
   using Opened = std::function<void(Result<SharedFd>)>;
-  // Makes the user's opening thread call `open`, after its earlier calls for the user. Then passes the result
-  // to `then`: ENOMEM without memory or a thread. The file counts as the user's from now on until it is
-  // closed, as by share(). An empty descriptor becomes a null pointer.
+  // Makes the user's opening thread call `open`, like work_for(). Then passes the result to `then`: ENOMEM
+  // without memory or a thread. The file counts as the user's from now on until it is closed, as by share().
+  // An empty descriptor becomes a null pointer.
   void open(uid_t user, Open open, Opened then);
   // Binds a nameless Unix socket to a random name on the user's thread, because bind(2) can wait. Then
   // closes the descriptor like close().

@@ -77,6 +77,13 @@ bool is_own_directory(const fs::path& path) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
+UniqueFd lock_file(const std::string& file) {
+  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+  // The process that had the lock before may have removed the file.
+  return is_locked && is_same_file(fd.get(), file.c_str()) ? std::move(fd) : UniqueFd();
+}
+
 // Renames a directory that is about to be removed. Holds its agent lock meanwhile, so that no agent starts
 // there (AgentName). Nothing if an agent has started, or the file system fails.
 std::optional<std::string> take_name_from(const std::string& directory) {
@@ -110,17 +117,11 @@ bool sweep(const fs::path& path, const std::set<uint64_t>& alive,
 }  // namespace
 
 UniqueFd lock_state_directory(const std::string& directory) {
-  UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  return fd;
+  return lock_file(directory + "/state.lock");
 }
 
 UniqueFd lock_mirror_directory(const std::string& directory) {
-  const std::string file = directory + "/mirror.lock";
-  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-  const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
-  // The process that had the lock before may have removed the file.
-  return is_locked && is_same_file(fd.get(), file.c_str()) ? std::move(fd) : UniqueFd();
+  return lock_file(directory + "/mirror.lock");
 }
 
 std::set<uint64_t> living_network_namespaces() {

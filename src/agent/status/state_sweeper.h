@@ -15,12 +15,11 @@
 namespace verbena::agent {
 
 // Locks an agent's state directory, so that no sweep removes it. An agent holds the returned descriptor while
-// it runs; the kernel releases the lock even if the agent is killed. Returns an empty descriptor if another
-// process has the lock or the directory cannot be opened.
+// it runs; the kernel releases the lock even if the agent is killed. Locks a file in the directory that no
+// other user can open, because any user that can read the directory could lock the directory itself. Returns
+// an empty descriptor if another process has the lock or the file cannot be opened.
 UniqueFd lock_state_directory(const std::string& directory);
-
-// Locks a device mirror's directory by a lock file that no other user can open. Any user that can read the
-// directory could lock the directory itself. Returns an empty descriptor if another process has the lock.
+// The same for a device mirror's directory.
 UniqueFd lock_mirror_directory(const std::string& directory);
 
 // Renames the directory, so that the next agent can use the name before the directory is removed. Removing
