@@ -218,12 +218,12 @@ void ForeignCloser::work_for(uid_t user, std::function<void()> work, Task then) 
 // Only the agent's thread destroys the share, with `then`.
 void ForeignCloser::open(uid_t user, Open open, Opened then) {
   const auto opened = std::make_shared<Result<UniqueFd>>(fail(ENOMEM));
-  const auto take = [this, user, opened, share = count(user), then = std::move(then)] {
+  auto take = [this, user, opened, share = count(user), then = std::move(then)] {
     if (!*opened) return then(fail(opened->error().code));
     then(this->share(user, std::move(**opened), share));
   };
   work_for(
-      user, [opened, open = std::move(open)] { *opened = open(); }, take);
+      user, [opened, open = std::move(open)] { *opened = open(); }, std::move(take));
 }
 
 void ForeignCloser::name_and_close(uid_t user, UniqueFd socket) {

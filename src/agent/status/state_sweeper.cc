@@ -77,6 +77,7 @@ bool is_own_directory(const fs::path& path) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
+// Creates the file if it is missing. Returns an empty descriptor if another process has the lock.
 UniqueFd lock_file(const std::string& file) {
   UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
   const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
@@ -87,10 +88,8 @@ UniqueFd lock_file(const std::string& file) {
 // Renames a directory that is about to be removed. Holds its agent lock meanwhile, so that no agent starts
 // there (AgentName). Nothing if an agent has started, or the file system fails.
 std::optional<std::string> take_name_from(const std::string& directory) {
-  const std::string file = AgentName::lock_file_in(directory);
-  const UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return std::nullopt;
-  return set_aside(directory);
+  const UniqueFd lock = lock_file(AgentName::lock_file_in(directory));
+  return lock ? set_aside(directory) : std::nullopt;
 }
 
 // Removes one entry if it is unused. Checks the namespace again under the lock, because another namespace may
