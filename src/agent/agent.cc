@@ -79,7 +79,9 @@ Agent::Agent(AgentName name, const AgentOptions& options)
                [this](uint64_t id, UniqueFd socket, const ucred& peer, QuotaShare share) {
                  return std::make_unique<Session>(for_sessions_, id, std::move(socket), peer,
                                                   std::move(share));
-               }) {}
+               }) {
+  loop_.on_pause([this](TimePoint end) { witness_.watch_until(end); });
+}
 
 // When clients see their connection close, they look for the next agent. By then the name must be free, and
 // the state directory must no longer be this agent's. The next agent starts once the name is free, and picks

@@ -18,6 +18,7 @@
 #include "agent/links/netlink_monitor.h"
 #include "agent/mad/discovery.h"
 #include "agent/mad/dispatcher.h"
+#include "agent/message_witness.h"
 #include "agent/sessions/client_sockets.h"
 #include "agent/sessions/client_table.h"
 #include "agent/sessions/served_users.h"
@@ -119,6 +120,7 @@ class Agent : private AgentHost {
   std::jthread sweeper_;
 
   EventLoop loop_;
+  MessageWitness witness_{loop_, [this](Duration excess) { loop_.pardon(excess); }};
   const AgentOptions options_;
   ServedUsers served_;
   AgentName name_;

@@ -107,6 +107,9 @@ class EventLoop {
   bool try_send_to(uid_t user, const UserTurns::Call& send) {
     return turns_.try_for(user, send, UserTurns::kSlowMessage);
   }
+  // UserTurns::on_pause() and pardon().
+  void on_pause(std::function<void(TimePoint end)> task) { turns_.on_pause(std::move(task)); }
+  void pardon(Duration excess) { turns_.pardon(excess); }
   // Returns whether work of the user is queued.
   bool has_work_for(uid_t user) const { return turns_.has(user); }
 

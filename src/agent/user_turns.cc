@@ -35,6 +35,10 @@ bool SlowUsers::note(uid_t user, Duration excess, bool by_processor, TimePoint n
   return state.full_at - kPause * kBudget > now;
 }
 
+void SlowUsers::pardon(Duration excess, TimePoint now) {
+  for (auto& [user, state] : users_) state.full_at = std::max(state.full_at - kPause * excess, now);
+}
+
 TimePoint SlowUsers::paused_until(uid_t user, TimePoint now) {
   const State* const state = find(user, now);
   return state != nullptr ? std::max(state->full_at - kPause * kBudget, now) : now;
@@ -91,12 +95,19 @@ TimePoint UserTurns::pause_end() const {
 void UserTurns::pause(uid_t user, TimePoint now) {
   Paused& paused = paused_[user];
   paused.until = slow_users_.paused_until(user, now);
+  if (on_pause_) on_pause_(paused.until);
   const auto node = users_.extract(user);
   if (node.empty()) return;
   paused.pieces = std::move(node.mapped().pieces);
   pieces_ -= paused.pieces.size();
   std::erase(new_, user);
   std::erase(old_, user);
+}
+
+void UserTurns::pardon(Duration excess) {
+  const TimePoint now = clock_();
+  slow_users_.pardon(excess, now);
+  for (auto& [user, paused] : paused_) paused.until = slow_users_.paused_until(user, now);
 }
 
 void UserTurns::end_pauses(TimePoint now) {

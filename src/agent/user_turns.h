@@ -67,6 +67,9 @@ class ActingFor {
 // caller measures the user's work by processor time. Reading that clock is a system call, so it is not read
 // for other users.
 //
+// A third user may make all messages with descriptors long (MessageWitness). pardon() refills all budgets by
+// the time that a witness of the kernel's delays has measured.
+//
 // Has no clock: the caller measures. For one thread.
 class SlowUsers {
  public:
@@ -84,6 +87,10 @@ class SlowUsers {
   // is processor time (`by_processor`); else only makes the user suspect. Ignores root and the agent's own
   // user, which have no budget. Returns whether the user pauses now.
   bool note(uid_t user, Duration excess, bool by_processor, TimePoint now);
+  // The kernel alone made messages take `excess` longer than usual: refills every user's budget by that time.
+  // A user may have slowed the kernel down and the agent, too. That user's slow work then takes at most about
+  // as large a share of the time as the kernel's delays.
+  void pardon(Duration excess, TimePoint now);
   // Returns the end of the user's pause, or `now` if the user has none.
   TimePoint paused_until(uid_t user, TimePoint now);
   bool empty() const { return users_.empty(); }
@@ -141,6 +148,10 @@ class UserTurns {
   // counts in the user's turn. But it is not taken from the user's budget (SlowUsers), because the user must
   // not pause for what others cause.
   void without_blame(const Call& call);
+  // Ends pauses, or brings their ends forward, by SlowUsers::pardon().
+  void pardon(Duration excess);
+  // Has `task` called when a user begins to pause, with the end of the pause.
+  void on_pause(std::function<void(TimePoint end)> task) { on_pause_ = std::move(task); }
 
   // Returns whether no piece can run now.
   bool empty() const { return pieces_ == 0; }
@@ -187,9 +198,10 @@ class UserTurns {
   const Duration slow_;
   SlowUsers slow_users_;
   std::map<uid_t, Paused> paused_;
-  std::optional<uid_t> running_;  // the user whose piece runs
-  Duration elsewhere_{};          // time that the running piece spent in calls for other users
-  Duration blameless_{};          // time of the piece or call that runs, in without_blame() or noted already
+  std::function<void(TimePoint)> on_pause_;  // may be empty
+  std::optional<uid_t> running_;             // the user whose piece runs
+  Duration elsewhere_{};                     // time that the running piece spent in calls for other users
+  Duration blameless_{};  // time of the piece or call that runs, in without_blame() or noted already
   // Lists hold the turns' order, because moving an entry between lists takes no memory.
   std::map<uid_t, User> users_;  // users in `new_` or `old_`
   std::list<uid_t> new_;         // users that had no work until now

@@ -31,7 +31,7 @@ namespace {
 // in place.
 constexpr Duration kGuardInterval = std::chrono::milliseconds(100);
 
-enum Source : uint32_t { kWakeup, kAlarm, kPackets, kBell, kSending, kControl };
+enum Source : uint32_t { kWakeup, kAlarm, kPackets, kBell, kSending };
 
 // While it asks, the thread looks so often what else there is.
 constexpr Duration kNewsInterval = std::chrono::milliseconds(1);
@@ -60,7 +60,7 @@ epoll_event packets_event(bool listening, Source source = kPackets) {
 }  // namespace
 
 Result<std::unique_ptr<EngineThread>> EngineThread::start(Shard& shard, int control_fd,
-                                                          std::function<void()> on_control,
+                                                          std::function<int()> on_control,
                                                           std::function<void()> on_loss) {
   std::unique_ptr<EngineThread> engine(
       new EngineThread(shard, control_fd, std::move(on_control), std::move(on_loss)));
@@ -88,12 +88,9 @@ Result<void> EngineThread::open() {
   if (!epoll_ || !wakeup_ || !alarm_) return fail(errno);
   const auto add = [&](int fd, uint32_t events, Source source) {
     epoll_event event = event_of(events, source);
-    return fd < 0 || plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+    return plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
   };
-  if (!add(wakeup_.get(), EPOLLIN, kWakeup) || !add(alarm_.get(), EPOLLIN, kAlarm) ||
-      !add(control_fd_, EPOLLIN, kControl)) {
-    return fail(errno);
-  }
+  if (!add(wakeup_.get(), EPOLLIN, kWakeup) || !add(alarm_.get(), EPOLLIN, kAlarm)) return fail(errno);
   Result<void> attached;
   shard_.for_each_receive_fd([&](int fd) {
     if (attached) attached = attach(fd, false);
@@ -148,6 +145,7 @@ void EngineThread::abandon() {
   epoll_.reset();
   wakeup_.reset();
   alarm_.reset();
+  std::construct_at(&sets_);  // the thread may have held its lock
   if (demand_) demand_->abandon();
 }
 
@@ -160,6 +158,7 @@ void EngineThread::wake() {
 void EngineThread::listen(bool on) {
   epoll_event event = packets_event(on);
   for (const int fd : attached_) plain_epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  if (on && sets_.listen()) wake();
 }
 
 Result<void> EngineThread::attach(int fd, bool listening) {
@@ -174,7 +173,15 @@ Result<void> EngineThread::attach(int fd, bool listening) {
   return {};
 }
 
+// The thread may sleep without the set.
+Result<void> EngineThread::attach_set(int set) {
+  if (const auto added = sets_.add(set); !added) return added;
+  wake();
+  return {};
+}
+
 void EngineThread::detach(int fd) {
+  if (sets_.remove(fd)) return wake();
   std::erase(attached_, fd);
   plain_epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
@@ -215,41 +222,47 @@ void EngineThread::watch_sending(int fd) {
   watched_ = fd >= 0 && plain_epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? fd : -1;
 }
 
-namespace {
-
-// Linux before 5.11 and Valgrind do not know epoll_pwait2(2), and some sandboxes refuse what they do not
-// know. Asked once in a process: Valgrind prints a line each time.
-constinit std::atomic<bool> knows_pwait2{true};
-
-bool is_unknown_call(int error) {
-  return error == ENOSYS || error == EPERM;
-}
-
-}  // namespace
-
-void EngineThread::wait_until(TimePoint deadline) {
-  std::array<epoll_event, 4> events;
-  int timeout_ms = -1;
+// Returns what ppoll(2) returns.
+int EngineThread::sleep_until(TimePoint deadline, std::span<pollfd> polled) const {
   timespec rest{};
   if (deadline != kNever) {
     const int64_t ns = std::max<int64_t>(0, (deadline - MonotonicClock::now()).count());
-    rest.tv_sec = ns / 1'000'000'000;
-    rest.tv_nsec = ns % 1'000'000'000;
-    timeout_ms = static_cast<int>(std::min<int64_t>((ns + 999'999) / 1'000'000, 1'000'000));
+    rest = {ns / 1'000'000'000, ns % 1'000'000'000};
   }
-  int count;
-  {
-    const CancellationAllowed asleep;  // by end()
-    count = knows_pwait2.load(std::memory_order_relaxed)
-                ? ::epoll_pwait2(epoll_.get(), events.data(), events.size(),
-                                 deadline == kNever ? nullptr : &rest, nullptr)
-                : plain_epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
-    if (count < 0 && is_unknown_call(errno) && knows_pwait2.exchange(false, std::memory_order_relaxed))
-      count = plain_epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
-  }
+  const CancellationAllowed asleep;  // by end()
+  return ::ppoll(polled.data(), polled.size(), deadline == kNever ? nullptr : &rest, nullptr);
+}
+
+void EngineThread::wait_until(TimePoint deadline) {
+  std::array<pollfd, 2 + PolledSets::kMax> entries;
+  pollfd& own = entries[0] = {.fd = epoll_.get(), .events = POLLIN, .revents = 0};
+  pollfd& control = entries[1] = {.fd = control_fd_, .events = POLLIN, .revents = 0};
+  const std::span sets = std::span(entries).subspan(2);
+  const size_t count = sets_.begin_sleep(sets);
+  const int ready = sleep_until(deadline, std::span(entries).first(2 + count));
+  sets_.end_sleep(sets.first(count));
+  bool is_broken = ready < 0 && errno != EINTR;
+  if (ready > 0 && own.revents != 0) is_broken = !answer_events();
+  if (ready > 0 && control.revents != 0) hear_control();
   // The application has closed descriptors that are not its own. Whatever that breaks, we must not spin.
-  if (count < 0 && errno != EINTR) std::this_thread::sleep_for(kBrokenInterval);
+  if (is_broken) std::this_thread::sleep_for(kBrokenInterval);
+}
+
+// Returns false if the set is not ours any more.
+bool EngineThread::answer_events() {
+  std::array<epoll_event, 4> events;
+  const int count = plain_epoll_wait(epoll_.get(), events.data(), events.size(), 0);
   for (int i = 0; i < count; ++i) answer(events[static_cast<size_t>(i)].data.u32);
+  return count >= 0;
+}
+
+// If the descriptor is closed, and the agent's session has no other, the thread hears no more news.
+void EngineThread::hear_control() {
+  try {
+    control_fd_ = on_control_();
+  } catch (const std::exception& error) {  // out of memory: the next news may find some
+    log_error("news of links not taken: {}", error.what());
+  }
 }
 
 // A thread of the application may have gone to the bell since it rang, and the ring be for that thread. Such
@@ -270,12 +283,6 @@ void EngineThread::answer(uint32_t source) {
     [[maybe_unused]] const ssize_t got = ::read(fd, &ignored, sizeof ignored);
   } else if (source == kBell) {
     hear_bell_ring();
-  } else if (source == kControl) {
-    try {
-      on_control_();
-    } catch (const std::exception& error) {  // out of memory: the next news may find some
-      log_error("news of links not taken: {}", error.what());
-    }
   }
 }
 

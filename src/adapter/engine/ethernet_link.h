@@ -73,6 +73,7 @@ class EthernetLink {
 
     net::PacketSocket& socket() { return *socket_; }
     int fd() const override { return socket_->readable_fd(); }
+    bool has_set() const override { return true; }
     bool is_whole() const override { return socket_->is_whole(); }
     uint32_t receive(uint32_t budget, TimePoint now) override;
     void abandon() override { socket_->close(); }

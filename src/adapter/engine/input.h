@@ -23,6 +23,8 @@ class Input {
   // Returns a descriptor that is readable when receive() would find something. It does not change while the
   // shard has the input.
   virtual int fd() const = 0;
+  // Returns whether fd() is an epoll set.
+  virtual bool has_set() const { return false; }
 
   // Reads what has arrived, about `budget` packets at most. Never blocks. Returns the number of packets read,
   // malformed ones included; 0: there was nothing.

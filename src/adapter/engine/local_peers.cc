@@ -414,22 +414,20 @@ void LocalPeers::avoid(LocalPeer& peer, Duration time) {
 
 // For the user that the agent has named last. Forgets users of whom there is nothing to remember. Processes
 // of our user are not among the guests: most of them cost nothing, and others must not keep them out.
-CallAccounts LocalPeers::accounts_of(const LocalPeer& peer) {
-  CallAccounts accounts{.user_id = peer.user,
-                        .guests = &guest_costs_,
+ChannelAccounts LocalPeers::accounts_of(const LocalPeer& peer) {
+  std::erase_if(user_costs_,
+                [now = call_clock_->now()](const UserCosts& known) { return known.is_forgettable(now); });
+  auto known = std::ranges::find(user_costs_, peer.user, &UserCosts::user);
+  if (known == user_costs_.end()) known = user_costs_.insert(known, {.user = peer.user});
+  const auto accounts = [&](const std::shared_ptr<CallCosts>& user, CallCosts& guests) {
+    return CallAccounts{.user = user,
+                        .user_id = peer.user,
+                        .guests = &guests,
                         .is_wanted = peer.user == ::geteuid() ? nullptr : &peer.is_wanted,
                         .clock = call_clock_,
                         .on_pause = &on_pause_};
-  std::erase_if(user_costs_, [now = call_clock_->now()](const UserCosts& known) {
-    return known.costs.use_count() == 1 && known.costs->is_forgettable(now);
-  });
-  const auto known = std::ranges::find(user_costs_, peer.user, &UserCosts::user);
-  if (known != user_costs_.end()) {
-    accounts.user = known->costs;
-  } else {
-    user_costs_.push_back({peer.user, accounts.user});
-  }
-  return accounts;
+  };
+  return {accounts(known->handshakes, guest_handshakes_), accounts(known->open_channels, guest_channels_)};
 }
 
 void LocalPeers::take_asked(LocalPeer& peer, ForeignSocket& socket, int error) {

@@ -133,6 +133,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
 
   // Input
   int fd() const override { return poll_set_.get(); }
+  bool has_set() const override { return true; }
   const Bell* bell() const override { return bell_ ? &*bell_ : nullptr; }
   bool is_memory() const override { return true; }
   uint32_t receive(uint32_t budget, TimePoint now) override;
@@ -164,7 +165,7 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   void loop(LocalPeer& peer);
   void end_lines(LocalPeer& peer);
   void avoid(LocalPeer& peer, Duration time);
-  CallAccounts accounts_of(const LocalPeer& peer);
+  ChannelAccounts accounts_of(const LocalPeer& peer);
   void take_asked(LocalPeer& peer, ForeignSocket& socket, int error);
   void take_invitation(LocalPeer& peer, ForeignSocket& socket);
   void accept(LocalPeer& peer, ForeignSocket socket);
@@ -228,10 +229,16 @@ class LocalPeers final : public Input, public LocalWays, private Alarm {
   const CallClock* call_clock_ = &kCallClock;
   struct UserCosts {
     uid_t user;
-    std::shared_ptr<CallCosts> costs;
+    std::shared_ptr<CallCosts> handshakes = std::make_shared<CallCosts>();
+    std::shared_ptr<CallCosts> open_channels = std::make_shared<CallCosts>();
+    bool is_forgettable(TimePoint now) const {
+      return handshakes.use_count() == 1 && handshakes->is_forgettable(now) &&
+             open_channels.use_count() == 1 && open_channels->is_forgettable(now);
+    }
   };
   std::vector<UserCosts> user_costs_;
-  CallCosts guest_costs_;
+  CallCosts guest_handshakes_;
+  CallCosts guest_channels_;
   TimePoint strangers_awaited_from_{};  // when await() waits for other users' processes again
   Pausing pausing_{*this};
   const std::function<void()> on_pause_ = [this] { resume_in({}); };

@@ -47,7 +47,7 @@ Result<void> RunningShard::take_slot() {
   return {};
 }
 
-Result<void> RunningShard::start_thread(int control_fd, std::function<void()> on_control) {
+Result<void> RunningShard::start_thread(int control_fd, std::function<int()> on_control) {
   auto thread = EngineThread::start(*shard_, control_fd, std::move(on_control), surroundings_.on_loss);
   if (!thread) return tl::unexpected(thread.error());
   thread_ = std::move(*thread);

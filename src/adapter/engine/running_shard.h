@@ -38,7 +38,7 @@ class RunningShard {
   RunningShard& operator=(const RunningShard&) = delete;
 
   // Starts the engine thread; see EngineThread::start().
-  Result<void> start_thread(int control_fd, std::function<void()> on_control);
+  Result<void> start_thread(int control_fd, std::function<int()> on_control);
   void stop_thread() { thread_.reset(); }
   // Called when descriptors of this shard or of another turn out not to be ours any more. Ends the engine
   // thread. The shard stays, and its calls are harmless.

@@ -51,6 +51,9 @@ class Sleeper {
   // attach() adds a descriptor by which packets come. The caller detaches it before closing it. Errors: the
   // kernel's, ENOMEM.
   virtual Result<void> attach(int fd, bool listening) = 0;
+  // Like attach(), for an epoll set (PolledSets): the engine thread may look at it once while it does not
+  // listen.
+  virtual Result<void> attach_set(int set) = 0;
   virtual void detach(int fd) = 0;
   // attach_bell() sets the shard's bell (Input::bell()); nullptr: none. Errors: the kernel's. hear_bell()
   // tells whether the engine thread hears the bell. It should not while another thread hears it, or while a

@@ -120,12 +120,13 @@ void Shard::trace_details(bool on) {
 
 Result<void> Shard::add_input(Input& input) {
   if (sleeper_ != nullptr) {
-    if (const auto attached = sleeper_->attach(input.fd(), policy_.engine_drives()); !attached)
-      return attached;
+    const auto attached = input.has_set() ? sleeper_->attach_set(input.fd())
+                                          : sleeper_->attach(input.fd(), policy_.engine_drives());
+    if (!attached) return attached;
     if (input.bell() != nullptr) {
-      if (const auto attached = sleeper_->attach_bell(input.bell()); !attached) {
+      if (const auto belled = sleeper_->attach_bell(input.bell()); !belled) {
         sleeper_->detach(input.fd());
-        return attached;
+        return belled;
       }
       sleeper_->hear_bell(policy_.engine_drives() && policy_.engine_has_bell());
       bell_.store(input.bell(), std::memory_order_release);

@@ -250,7 +250,7 @@ Result<void> Engine::start() {
   if (!links) return tl::unexpected(links.error());
   set_links(std::move(*links));
   tell_addresses(*shards_[0]);
-  auto started = shards_[0]->start_thread(client_->event_fd(), [this] { on_control(); });
+  auto started = shards_[0]->start_thread(client_->event_fd(), [this] { return on_control(); });
   if (!started) return started;
   started_.store(1, std::memory_order_release);
   capture_early(*shards_[0]);
@@ -319,7 +319,7 @@ bool Engine::start_another() {
   if (!made) return false;
   // A further shard is of use only if it has a wire exactly when the engine reaches one.
   if ((*made)->no_wire_reason().empty() != reaches_wire()) return false;
-  if (!(*made)->start_thread(-1, [] {})) return false;
+  if (!(*made)->start_thread(-1, [] { return -1; })) return false;
   shards_[index] = std::move(*made);
   started_.store(index + 1, std::memory_order_release);
   tell_addresses(*shards_[index]);
@@ -451,18 +451,23 @@ void Engine::close_domain(uint64_t domain) {
   client_->close_domain(domain);
 }
 
-void Engine::on_control() {
+// Returns the descriptor that is readable when the agent has sent more.
+int Engine::on_control() {
   auto news = client_->next_links();
   for (control::DomainPeer& peer : client_->next_peers()) domain_peers_->connect(std::move(peer));
   auto channels = client_->next_channels();
   for (control::SlotCapture& each : client_->next_captures()) capture(std::move(each));
   for (control::SlotChannel& channel : channels) connect(std::move(channel));
   if (const auto details = client_->next_trace_details()) trace_details(*details);
-  if (!news) return;
+  if (news) change_links(std::move(*news));
+  return client_->checked_event_fd();
+}
+
+// No other thread changes links_.
+void Engine::change_links(std::vector<control::Link> now) {
   std::vector<control::Link> before;
-  for (const auto& link : links_) before.push_back(*link);  // no other thread changes links_
-  const std::vector<control::Link> now = *news;
-  set_links(std::move(*news));
+  for (const auto& link : links_) before.push_back(*link);
+  set_links(now);
   const std::lock_guard guard(listeners_lock_);
   for (LinkListener& listener : listeners_) listener.on_links(before, now);
 }

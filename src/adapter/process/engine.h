@@ -134,7 +134,8 @@ class Engine {
   Result<void> start();
   RunningShard::Surroundings surroundings();
   void set_links(std::vector<control::Link> links);
-  void on_control();
+  int on_control();
+  void change_links(std::vector<control::Link> now);
   void connect(control::SlotChannel news);
   void capture(control::SlotCapture news);
   void capture_early(RunningShard& shard);

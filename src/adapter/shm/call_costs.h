@@ -136,4 +136,18 @@ struct CallAccounts {
   }
 };
 
+// The accounts of a channel. Those of its handshake are apart. The messages of a handshake have descriptors,
+// and any user can make all such messages of the host long, by having many sockets in flight (unix_gc_lock in
+// Linux's net/unix/garbage.c). Then new channels wait, but not the calls for open ones.
+struct ChannelAccounts {
+  CallAccounts handshake;
+  CallAccounts open;
+
+  // Returns the time from which a channel may be made.
+  TimePoint allowed_from(CallCosts::Cause cause) const {
+    return std::max(handshake.allowed_from(cause), open.allowed_from(cause));
+  }
+  bool allow(CallCosts::Cause cause) const { return open.clock->now() >= allowed_from(cause); }
+};
+
 }  // namespace verbena::engine

@@ -131,7 +131,7 @@ constexpr size_t kOthersLane = 1;
 }  // namespace
 
 LocalLine::LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell,
-                     CallAccounts accounts)
+                     ChannelAccounts accounts)
     : socket_(std::move(socket)),
       state_(state),
       accounts_(std::move(accounts)),
@@ -152,19 +152,19 @@ LocalLine::~LocalLine() {
   drop_offer();
   half_file_.close();
   entry_.leave();
-  is_foreign() ? socket_.hang_up_later(accounts_.user_id) : socket_.hang_up();
+  is_foreign() ? socket_.hang_up_later(peer_user()) : socket_.hang_up();
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
-                                                    CallAccounts accounts) {
-  if (!may_give_file(accounts.user_id)) return fail(EDQUOT);
+                                                    ChannelAccounts accounts) {
+  if (!may_give_file(accounts.open.user_id)) return fail(EDQUOT);
   std::unique_ptr<LocalLine> line(
       new LocalLine(std::move(socket), State::kOffered, board, bell, std::move(accounts)));
-  int file = offer_for_stranger(line->accounts_.user_id);
+  int file = offer_for_stranger(line->peer_user());
   if (file < 0) {
     auto made = ChannelMapping::make_file();
     if (!made) return tl::unexpected(made.error());
-    line->offered_ = GivenFile(std::move(*made), line->accounts_.user_id);
+    line->offered_ = GivenFile(std::move(*made), line->peer_user());
     file = line->offered_.get();
   }
   const Greeting message = greeting(HandshakeType::kOffer, board);
@@ -188,7 +188,7 @@ Result<std::unique_ptr<LocalLine>> LocalLine::loop(const Bell* bell) {
 }
 
 std::unique_ptr<LocalLine> LocalLine::await(ForeignSocket socket, OwnBoard* board, const Bell* bell,
-                                            CallAccounts accounts) {
+                                            ChannelAccounts accounts) {
   return std::unique_ptr<LocalLine>(
       new LocalLine(std::move(socket), State::kAwaiting, board, bell, std::move(accounts)));
 }
@@ -245,7 +245,7 @@ void LocalLine::ring(CallCosts::Cause cause) {
 template <class Calls>
 void LocalLine::measure(CallCosts::Cause cause, const Calls& calls) {
   if (!is_foreign()) return calls();
-  accounts_.measure(cause, calls, [this] { return is_foreign(); });
+  accounts().measure(cause, calls, [this] { return is_foreign(); });
 }
 
 // A handshake is short. Afterwards the other has something to say if it was asked to ring.
@@ -270,8 +270,8 @@ TimePoint LocalLine::resume(int poll_set) {
   if (owed_ring_ && may_call(*owed_ring_)) ring(*owed_ring_);
   if (is_paused_ && (is_lost || may_call(cause_of_read()))) is_paused_ = !announce_in(poll_set);
   TimePoint next = kNever;
-  if (owed_ring_) next = accounts_.allowed_from(*owed_ring_);
-  if (is_paused_) next = std::min(next, accounts_.allowed_from(cause_of_read()));
+  if (owed_ring_) next = accounts().allowed_from(*owed_ring_);
+  if (is_paused_) next = std::min(next, accounts().allowed_from(cause_of_read()));
   return next;
 }
 
@@ -281,8 +281,8 @@ void LocalLine::read_messages() {
   std::array<std::byte, sizeof(Presentation)> buffer;
   bool is_ring = false;
   for (int i = 0; i < kMaxAtOnce && state_ != State::kLost && !is_ring; ++i) {
-    auto message = socket_.look(
-        buffer, {.sender = awaits_presentation_, .file = may_bring_file(), .user = accounts_.user_id});
+    auto message =
+        socket_.look(buffer, {.sender = awaits_presentation_, .file = may_bring_file(), .user = peer_user()});
     if (!message && message.error().code == EAGAIN) return;
     hung_up_ = message.has_value() && message->bytes == 0;
     const bool is_sound = message && !hung_up_ && !message->is_longer && !message->has_more_files;
@@ -390,7 +390,7 @@ bool LocalLine::take(ConstBytes bytes, ForeignMessage& message) {
     case HandshakeType::kAccept:
       return state_ == State::kOffered && offered_ && is_ours_ && take_acceptance();
     case HandshakeType::kHalf:
-      if (is_of_another_user(message.sender)) note_stranger(accounts_.user_id);
+      if (is_of_another_user(message.sender)) note_stranger(peer_user());
       return state_ == State::kOffered && take_half(file);
     case HandshakeType::kPresent:
       return take_presentation(bytes, message.sender, std::move(ours));
@@ -463,9 +463,8 @@ void LocalLine::want(const GroupKey& group, bool wanted) {
 // A process of another user could punch holes into memory that both write: each access of ours would wait
 // meanwhile, with the shard's lock held. So it gets a half that only this process writes, and we read its.
 bool LocalLine::offer_half() {
-  if (!may_give_file(accounts_.user_id)) {
-    log_debug("no channel to a process of user {}: its processes keep files of earlier ones",
-              accounts_.user_id);
+  if (!may_give_file(peer_user())) {
+    log_debug("no channel to a process of user {}: its processes keep files of earlier ones", peer_user());
     return false;
   }
   auto made = make_half();
@@ -474,7 +473,7 @@ bool LocalLine::offer_half() {
     return false;
   }
   our_half_.emplace(std::move(made->first));
-  half_file_ = GivenFile(std::move(made->second), accounts_.user_id);
+  half_file_ = GivenFile(std::move(made->second), peer_user());
   state_ = State::kOffered;
   const Greeting message = greeting(HandshakeType::kHalf, board_);
   const int file = half_file_.get();

@@ -51,12 +51,12 @@ class LocalLine {
   // `accounts`: the time of calls for a process of another user is added to them. Their pointers must remain
   // valid as long as the line lives.
   static Result<std::unique_ptr<LocalLine>> offer(ForeignSocket socket, OwnBoard* board = nullptr,
-                                                  const Bell* bell = nullptr, CallAccounts accounts = {});
+                                                  const Bell* bell = nullptr, ChannelAccounts accounts = {});
   // Makes a line to this process itself: one lane, which is written and read here. Errors: the kernel's.
   static Result<std::unique_ptr<LocalLine>> loop(const Bell* bell = nullptr);
   // Waits for the peer to offer its memory. Arguments as for offer().
   static std::unique_ptr<LocalLine> await(ForeignSocket socket, OwnBoard* board = nullptr,
-                                          const Bell* bell = nullptr, CallAccounts accounts = {});
+                                          const Bell* bell = nullptr, ChannelAccounts accounts = {});
   ~LocalLine();
   LocalLine(const LocalLine&) = delete;
   LocalLine& operator=(const LocalLine&) = delete;
@@ -83,7 +83,7 @@ class LocalLine {
   TimePoint resume(int poll_set);
   // Returns whether the peer is a process of another user, so that calls for it count in the accounts.
   bool is_foreign() const { return !is_ours_ && !own_end_; }
-  const CallAccounts& accounts() const { return accounts_; }
+  const CallAccounts& accounts() const { return was_open_ ? accounts_.open : accounts_.handshake; }
   // Marks the line as lost. The peer notices when this line is destroyed.
   void lose() { state_ = State::kLost; }
   // Returns whether the line was ever open.
@@ -129,7 +129,7 @@ class LocalLine {
   bool is_overdue() const { return visitor_ != nullptr && visitor_->is_overdue(); }
 
  private:
-  LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell, CallAccounts accounts);
+  LocalLine(ForeignSocket socket, State state, OwnBoard* board, const Bell* bell, ChannelAccounts accounts);
   bool try_to_send(ConstBytes message, std::span<const int> files = {});
   // As try_to_send(), for messages that the line needs: if it fails, the line is lost.
   bool send(ConstBytes message, std::span<const int> files = {});
@@ -138,11 +138,12 @@ class LocalLine {
   // not measured, because such a process could stop us anyway.
   template <class Calls>
   void measure(CallCosts::Cause cause, const Calls& calls);
-  bool may_call(CallCosts::Cause cause) const { return !is_foreign() || accounts_.allow(cause); }
+  bool may_call(CallCosts::Cause cause) const { return !is_foreign() || accounts().allow(cause); }
   CallCosts::Cause cause_of_read() const;
   void tell_of_pause() const {
-    if (accounts_.on_pause != nullptr) (*accounts_.on_pause)();
+    if (accounts_.open.on_pause != nullptr) (*accounts_.open.on_pause)();
   }
+  uid_t peer_user() const { return accounts_.open.user_id; }
   void read_messages();
   bool take(ConstBytes bytes, ForeignMessage& message);
   bool take_offer(int file);
@@ -163,7 +164,7 @@ class LocalLine {
   // Makes calls on halves of a channel. Waiting counts as well, not only processor time.
   template <class Calls>
   void measure_waits(const Calls& calls) const {
-    is_foreign() ? accounts_.measure_waits(calls) : calls();
+    is_foreign() ? accounts().measure_waits(calls) : calls();
   }
   void open();
 
@@ -179,7 +180,7 @@ class LocalLine {
   GivenFile half_file_;  // of our_half_
   State state_;
   bool was_open_ = false;
-  const CallAccounts accounts_;
+  const ChannelAccounts accounts_;
   // Rings that the peer was asked for: for as many readings of the socket this process is the cause.
   static constexpr int kMaxAskedRings = 64;
   int asked_rings_ = 0;

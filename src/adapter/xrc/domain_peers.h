@@ -271,6 +271,7 @@ class DomainPeers final : public Input, public transport::QueueOwners {
 
   // Input
   int fd() const override { return poll_set_.get(); }
+  bool has_set() const override { return true; }
   uint32_t receive(uint32_t budget, TimePoint now) override;
   bool is_whole() const override { return poll_set_.is_ours(); }
   void abandon() override;

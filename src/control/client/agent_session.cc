@@ -115,6 +115,11 @@ AdminResult<void> AgentSession::restore(TimePoint deadline, int link_table) {
   return {};
 }
 
+int AgentSession::checked_event_fd() {
+  const std::lock_guard lock(event_mutex_);
+  return poll_set_.is_ours() ? poll_set_.get() : -1;
+}
+
 void AgentSession::attend() {
   if (abandoned_) return;
   bool connected;

@@ -171,6 +171,8 @@ class AgentSession {
   // stays the same, so that it can stay in an epoll set. If the application closes the descriptor by mistake,
   // the next call creates another.
   int event_fd() const { return poll_set_.get(); }
+  // Returns event_fd() if it is open and still the session's; else -1.
+  int checked_event_fd();
   // Reads the agent's events. If the agent has ended and a restorer needs one, connects to the next agent. If
   // none listens, starts one and makes event_fd() readable later. Called by one thread at a time. Blocks only
   // while it connects and the restorers report, for up to `attend_limit`.

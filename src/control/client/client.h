@@ -198,6 +198,8 @@ class Client {
   // Returns a descriptor that is readable when next_links() has work. The caller then calls all five next_…()
   // methods. The descriptor stays the same, so that it can stay in an epoll set.
   int event_fd() const { return session_.event_fd(); }
+  // Returns event_fd() if the application has not closed it by mistake; else -1.
+  int checked_event_fd() { return session_.checked_event_fd(); }
   // Reads the events that the agent has sent, without waiting for any. Returns the newest link table, or
   // nullopt if none has come since the last call. The other next_…() methods return what else has come. After
   // an agent's end, connects to the next agent, which may block for up to two seconds.

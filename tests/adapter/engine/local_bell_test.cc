@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,7 +30,7 @@ class LocalBell : public testing::Test {
   LocalBell() {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-    accounts.clock = &clock;
+    accounts.handshake.clock = accounts.open.clock = &clock;
     our_end.reset(ends[0]);
     other.reset(ends[1]);
   }
@@ -68,7 +69,7 @@ class LocalBell : public testing::Test {
   std::unique_ptr<OwnBoard> board = OwnBoard::make();
   Bell bell = *Bell::make();
   FakeCallClock clock;
-  CallAccounts accounts;
+  ChannelAccounts accounts;
   UniqueFd our_end;
   UniqueFd other;
   UniqueFd file;
@@ -179,7 +180,7 @@ class SlowSocket : public LocalBell {
  protected:
   void SetUp() override {
     if (!may_be_anyone()) GTEST_SKIP() << "needs root";
-    accounts.clock = &kCallClock;
+    accounts.handshake.clock = accounts.open.clock = &kCallClock;
     we_offer();
     they_answer_from_another_user();
     ASSERT_TRUE(line->is_open());
@@ -187,12 +188,14 @@ class SlowSocket : public LocalBell {
   }
 };
 
+using SlowHandshake = LocalBell;
+
 // The process of another user, by a clock that the test sets.
 class ForeignRings : public LocalBell {
  protected:
   void SetUp() override {
     if (!may_be_anyone()) GTEST_SKIP() << "needs root";
-    accounts.on_pause = &on_pause;
+    accounts.handshake.on_pause = accounts.open.on_pause = &on_pause;
     we_offer();
     they_answer_from_another_user();
     ASSERT_TRUE(line->is_open());
@@ -286,6 +289,30 @@ TEST_F(ForeignRings, ThatItCausesWait) {
   clock.pass(std::chrono::seconds(1));
   EXPECT_EQ(line->resume(poll_set.get()), kNever);
   EXPECT_TRUE(is_rung_by_socket()) << "the other still sleeps";
+}
+
+// As if a third user had made the kernel slow for messages with descriptors.
+TEST_F(ForeignRings, DoNotWaitForTheTimeThatTheHandshakeTook) {
+  const std::shared_ptr<CallCosts> handshakes = accounts.handshake.user;
+  handshakes->note(std::chrono::milliseconds(50), /*by_processor=*/true, CallCosts::Cause::kOurs,
+                   clock.now());
+  EXPECT_FALSE(accounts.allow(CallCosts::Cause::kOurs)) << "further channels wait";
+  line->ring();
+  EXPECT_TRUE(is_rung_by_socket());
+  EXPECT_TRUE(is_read());
+  EXPECT_EQ(pauses, 0);
+}
+
+TEST_F(SlowHandshake, CountsInAnAccountOfItsOwn) {
+  if (!may_be_anyone()) GTEST_SKIP() << "needs root";
+  clock.each = std::chrono::milliseconds(6);
+  accounts.handshake.user->note(CallCosts::kNormal * 2, false, CallCosts::Cause::kOurs, clock.now());
+  we_offer();
+  they_answer_from_another_user();
+  ASSERT_TRUE(line->is_open());
+  EXPECT_FALSE(accounts.handshake.allow(CallCosts::Cause::kOurs));
+  EXPECT_TRUE(accounts.open.allow(CallCosts::Cause::kOurs));
+  EXPECT_FALSE(accounts.open.user->is_suspect(clock.now()));
 }
 
 // The poll set reports the end.

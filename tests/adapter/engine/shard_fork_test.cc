@@ -62,7 +62,7 @@ class ShardForkBesideEngineThread : public ShardTest {
 };
 
 TEST_F(ShardForkBesideEngineThread, ChildNeitherHangsNorSendsAndTheParentGoesOn) {
-  auto engine = EngineThread::start(*shard, -1, [] {});
+  auto engine = EngineThread::start(*shard, -1, [] { return -1; });
   ASSERT_TRUE(engine);
   std::atomic<bool> stop{false};
   std::thread busy([&] {

@@ -3,9 +3,12 @@
 // port.
 #include <atomic>
 
+#include <sys/epoll.h>
+
 #include "adapter/engine/engine_thread.h"
 #include "adapter/engine/support/queue_input.h"
 #include "adapter/engine/support/shard_test.h"
+#include "base/epoll_sets.h"
 
 namespace verbena::engine {
 namespace {
@@ -154,19 +157,34 @@ TEST(ShardInputWithoutPort, Receives) {
 }
 
 // With the real thread: a packet wakes it, again and again, until the input is removed.
-TEST_F(ShardInput, ItsPacketsWakeTheEngineThread) {
-  auto thread = EngineThread::start(*shard, -1, [] {});
-  ASSERT_TRUE(thread);
-  ASSERT_TRUE(add_it());
-  for (uint32_t i = 1; i <= 3; ++i) {
-    input.packet_arrives();
-    const TimePoint patience = MonotonicClock::now() + seconds(10);
-    const auto received = [&] { return shard->exclusively([&] { return qp->received; }); };
-    while (received() < i && MonotonicClock::now() < patience) std::this_thread::yield();
-    ASSERT_EQ(received(), i);
+class ShardInputWithThread : public ShardInput {
+ protected:
+  void packets_wake_it() {
+    auto thread = EngineThread::start(*shard, -1, [] { return -1; });
+    ASSERT_TRUE(thread);
+    ASSERT_TRUE(add_it());
+    EXPECT_THAT(test::nested_epoll_sets(), IsEmpty());
+    for (uint32_t i = 1; i <= 3; ++i) {
+      input.packet_arrives();
+      const TimePoint patience = MonotonicClock::now() + seconds(10);
+      const auto received = [&] { return shard->exclusively([&] { return qp->received; }); };
+      while (received() < i && MonotonicClock::now() < patience) std::this_thread::yield();
+      ASSERT_EQ(received(), i);
+    }
+    remove();
+    thread->reset();
   }
-  remove();
-  thread->reset();
+};
+
+TEST_F(ShardInputWithThread, ItsPacketsWakeTheEngineThread) {
+  packets_wake_it();
+}
+
+TEST_F(ShardInputWithThread, PacketsOfAnInputWithASetWakeTheEngineThread) {
+  input.set.reset(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event readable{.events = EPOLLIN, .data = {}};
+  ASSERT_EQ(::epoll_ctl(input.set.get(), EPOLL_CTL_ADD, input.arriving.readable_fd(), &readable), 0);
+  packets_wake_it();
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST_F(ShardPorts, NeedNobodyWhoAsksThem) {
 // The engine thread hears each of them.
 TEST_F(ShardPorts, WakeTheEngineThread) {
   shard->set_sleeper(nullptr);
-  auto engine = EngineThread::start(*shard, -1, [] {});
+  auto engine = EngineThread::start(*shard, -1, [] { return -1; });
   ASSERT_TRUE(engine);
   const TimePoint patience = MonotonicClock::now() + std::chrono::seconds(30);
   for (Way* way : {&linked, &other, &linked}) {

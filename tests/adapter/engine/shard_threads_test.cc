@@ -16,7 +16,7 @@ class ShardThreads : public ShardTest {
 TEST_F(ShardThreads, ExclusiveSectionsExcludeEachOtherAndNoPostIsLost) {
   constexpr int kPosters = 3;
   constexpr int kPosts = 3000;
-  auto engine = EngineThread::start(*shard, -1, [] {});
+  auto engine = EngineThread::start(*shard, -1, [] { return -1; });
   ASSERT_TRUE(engine);
   std::vector<std::unique_ptr<ScriptedQp>> qps;
   for (int i = 0; i < kPosters; ++i) {
@@ -61,7 +61,7 @@ TEST_F(ShardThreads, ExclusiveSectionsExcludeEachOtherAndNoPostIsLost) {
 // Post once and wait until it has left, again and again: a lost doorbell is a hang, not a delay.
 TEST_F(ShardThreads, EachPostLeavesThoughOthersHaveTheLock) {
   constexpr int kPosts = 2000;
-  auto engine = EngineThread::start(*shard, -1, [] {});
+  auto engine = EngineThread::start(*shard, -1, [] { return -1; });
   ASSERT_TRUE(engine);
   std::atomic<bool> stop{false};
   std::thread busy([&] {
@@ -81,7 +81,7 @@ TEST_F(ShardThreads, EachPostLeavesThoughOthersHaveTheLock) {
 }
 
 TEST_F(ShardThreads, EngineThreadDrainsAFullPortByItsDescriptor) {
-  auto engine = EngineThread::start(*shard, -1, [] {});
+  auto engine = EngineThread::start(*shard, -1, [] { return -1; });
   ASSERT_TRUE(engine);
   sent_packets.set_capacity(2);
   constexpr uint32_t kPosts = 500;
@@ -103,6 +103,7 @@ TEST_F(ShardThreads, EngineThreadTellsOfNewsFromTheAgent) {
     uint64_t ignored;
     if (::read(news.get(), &ignored, sizeof ignored) != sizeof ignored) abort();
     if (++told == 1) throw std::bad_alloc();  // it goes on all the same
+    return news.get();
   };
   auto engine = EngineThread::start(*shard, news.get(), on_control);
   ASSERT_TRUE(engine);

@@ -266,6 +266,24 @@ TEST_F(UserTurnsTest, TimeThatOthersCauseBeginsNoPause) {
   EXPECT_TRUE(turns_.is_paused(kBusy)) << "the rest of its work counts";
 }
 
+// As if another user had made the kernel slow for all.
+TEST_F(UserTurnsTest, WhatTheKernelAloneTookBringsTheEndOfEachPauseForward) {
+  EXPECT_EQ(call(milliseconds(50), 10), 2);
+  turns_.add(kBusy, piece('a', microseconds(1)));
+  const TimePoint end = turns_.pause_end();
+  turns_.pardon(milliseconds(10));
+  EXPECT_EQ(turns_.pause_end(), end - SlowUsers::kPause * milliseconds(10));
+  turns_.pardon(milliseconds(50));
+  run();
+  EXPECT_EQ(count('a'), 1);
+}
+
+TEST_F(UserTurnsTest, APardonIsNoCreditForLater) {
+  EXPECT_EQ(call(milliseconds(50), 10), 2);
+  turns_.pardon(std::chrono::hours(1));
+  EXPECT_EQ(call(milliseconds(50), 10), 1);
+}
+
 // The first one is measured by any clock, so it makes the user suspect only.
 TEST_F(UserTurnsTest, ManyCallsCountLikeALongOne) {
   EXPECT_EQ(call(microseconds(9900), 256), 3);

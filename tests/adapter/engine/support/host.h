@@ -62,7 +62,7 @@ class Host : public queues::CompletionListener, private transport::QpEventListen
   }
 
   void start_engine() {
-    auto started = EngineThread::start(*shard, -1, [] {});
+    auto started = EngineThread::start(*shard, -1, [] { return -1; });
     ASSERT_TRUE(started);
     engine_ = std::move(*started);
   }

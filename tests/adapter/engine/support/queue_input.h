@@ -6,6 +6,7 @@
 #include "adapter/engine/input.h"
 #include "adapter/engine/shard.h"
 #include "adapter/engine/support/queue_port.h"
+#include "base/unique_fd.h"
 
 namespace verbena::engine {
 
@@ -14,7 +15,8 @@ class QueueInput : public Input {
  public:
   QueueInput(Shard& shard, transport::QueuePair& qp) : shard_(shard), qp_(qp) {}
 
-  int fd() const override { return abandoned ? -1 : arriving.readable_fd(); }
+  int fd() const override { return abandoned ? -1 : set ? set.get() : arriving.readable_fd(); }
+  bool has_set() const override { return static_cast<bool>(set); }
 
   uint32_t receive(uint32_t budget, TimePoint) override {
     ++times_asked;
@@ -37,6 +39,7 @@ class QueueInput : public Input {
   }
 
   PacketQueue arriving;
+  UniqueFd set;  // an epoll set with the queue's descriptor; may be empty
   uint32_t times_asked = 0;
   bool abandoned = false;
 

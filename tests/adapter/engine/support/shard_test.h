@@ -28,6 +28,7 @@ class RecordingSleeper : public Sleeper {
     calls.push_back(listening ? "attach and listen" : "attach");
     return {};
   }
+  Result<void> attach_set(int) override { return {}; }
   void detach(int) override { calls.push_back("detach"); }
   Result<void> attach_bell(const Bell*) override { return {}; }
   void hear_bell(bool on) override { hears_bell = on; }

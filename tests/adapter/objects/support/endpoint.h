@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
+#include "base/epoll_sets.h"
+
 namespace verbena::adapter::testing {
 
 // Owners of the ABI's objects. Every test checks that its objects can be destroyed.
@@ -21,7 +23,14 @@ struct Destroy {
     EXPECT_EQ(destroy(object), 0);
   }
 };
-using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
+// Also checks that the device's threads keep no epoll set in another.
+struct CloseDevice {
+  void operator()(ibv_context* context) const {
+    EXPECT_EQ(test::nested_epoll_sets(), std::vector<std::string>());
+    EXPECT_EQ(ibv_close_device(context), 0);
+  }
+};
+using Context = std::unique_ptr<ibv_context, CloseDevice>;
 using Pd = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
 using Mr = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 using Channel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;
