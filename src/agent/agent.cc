@@ -38,8 +38,8 @@ Agent::Agent(AgentName name, const AgentOptions& options)
       served_(options.serve_only),
       name_(std::move(name)),
       client_sockets_(loop_, ClientSockets::room_with(descriptor_limit()), ::geteuid()),
-      netlink_(loop_, link_table_, client_sockets_.closer(), [this] { netdevs_changed(); }),
-      speeds_(link_table_, client_sockets_.closer(), [this] { links_.publish(); }),
+      netlink_(loop_, link_table_, client_sockets_.closer(), [this] { netdev_news_.cause(); }),
+      speeds_(link_table_, client_sockets_.closer(), [this] { netdev_news_.cause(); }),
       wire_(options.port, &client_sockets_.closer()),
       slot_table_(wire_, ::geteuid(),
                   [this](uint32_t slot, bool to_another_user) {
@@ -109,7 +109,7 @@ Result<void> Agent::start() {
   speeds_.look_and_wait();  // programs that wait for the agent see the links with their speeds
   loop_.watch(netlink_.fd(), EPOLLIN, [this](uint32_t) {
     netlink_.receive();
-    netdevs_changed();
+    netdev_news_.cause();
   });
   wire_.open();
   takeover_.begin();

@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/paced_task.h"
 #include "base/unique_fd.h"
 
 namespace {
@@ -286,6 +287,66 @@ TEST(DeadlineTimer, MayBeDestroyedByItsTask) {
 }
 
 // Each descriptor always has work.
+class PacedTaskTest : public testing::Test {
+ protected:
+  // Runs the timers that are due by the clock of the loop, which is the real one.
+  void run_timers() {
+    bool is_last = false;
+    loop.at(MonotonicClock::now(), [&] { is_last = true; });
+    while (!is_last) loop.run_round();
+  }
+
+  TimePoint now{std::chrono::milliseconds(1)};  // long ago for the loop, so that a timer is due at once
+  EventLoop loop{Duration::zero()};
+  int runs = 0;
+  std::function<void()> during = [] {};
+  PacedTask task{loop, std::chrono::milliseconds(100),
+                 [this] {
+                   ++runs;
+                   during();
+                 },
+                 [this] { return now; }};
+};
+
+TEST_F(PacedTaskTest, RunsAtOnceAfterAQuietInterval) {
+  task.cause();
+  EXPECT_EQ(runs, 1);
+  now += std::chrono::milliseconds(100);
+  task.cause();
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(PacedTaskTest, RunsOnceForAllCausesOfAnInterval) {
+  for (int i = 0; i < 1000; ++i) task.cause();
+  EXPECT_EQ(runs, 1);
+  now += std::chrono::milliseconds(100);
+  run_timers();
+  EXPECT_EQ(runs, 2);
+  run_timers();
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(PacedTaskTest, RunsLaterForACauseWhileItRuns) {
+  during = [this] {
+    if (runs == 1) task.cause();
+  };
+  task.cause();
+  EXPECT_EQ(runs, 1);
+  now += std::chrono::milliseconds(100);
+  run_timers();
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(PacedTaskTest, RunsAgainIfThereWasNoMemory) {
+  during = [this] {
+    if (runs == 1) throw std::bad_alloc();
+  };
+  task.cause();
+  now += std::chrono::milliseconds(100);
+  run_timers();
+  EXPECT_EQ(runs, 2);
+}
+
 TEST(EventLoop, AUserWithManyDescriptorsHasNoMoreTurnsThanOneWithOne) {
   constexpr uid_t kBusy = 1, kOther = 2;
   TimePoint time{};

@@ -81,8 +81,7 @@ bool GsiPort::is_half_full() const {
 
 // A host that cannot be asked about counts as silent: other users can bring that about.
 bool GsiPort::is_silent(const roce::Path& path) {
-  const UniqueFd socket = searches_.open(path.destination.is_ipv4());
-  return net::waits_for_neighbour(socket.get(), path).value_or(true);
+  return searches_.waits(path).value_or(true);
 }
 
 // Loses the packet if it finds no room, even after flush().

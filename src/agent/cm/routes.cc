@@ -194,8 +194,7 @@ Result<RouteAnswer> RouteQuery::ask(const RouteQuestion& question) {
 // Does not ask netlink where no datagram can be sent: other users can bring that about.
 bool RouteQuery::knows_neighbour(uint32_t interface_index, const CmAddress& neighbour) {
   if (how_ == NeighbourQuery::kByNetlink) return is_neighbour_valid(interface_index, neighbour);
-  const UniqueFd socket = searches_.open(neighbour.family == AF_INET);
-  return socket && net::is_neighbour_known(socket.get(), interface_index, gid_of(neighbour)).value_or(false);
+  return searches_.is_known(interface_index, gid_of(neighbour)).value_or(false);
 }
 
 bool RouteQuery::is_neighbour_valid(uint32_t interface_index, const CmAddress& neighbour) {
@@ -402,14 +401,7 @@ void Neighbours::look_again(const NeighbourKey& key, Duration pause) {
 // rtnetlink reports the result of the search.
 void Neighbours::provoke(uint32_t interface_index, const CmAddress& neighbour) {
   if (newest_wait(key_of(interface_index, neighbour)) == nullptr) return;
-  const bool is_ipv4 = neighbour.family == AF_INET;
-  UniqueFd& socket = is_ipv4 ? ipv4_ : ipv6_;
-  int error = EAGAIN;
-  for (int attempt = 0; attempt < 2 && error == EAGAIN; ++attempt) {
-    if (!socket || attempt > 0) socket = routes_.open_search(is_ipv4);
-    error = socket ? net::search_neighbour(socket.get(), interface_index, gid_of(neighbour)) : EMFILE;
-  }
-  if (error != 0) look_again(key_of(interface_index, neighbour), kPause);
+  if (routes_.search(interface_index, neighbour) != 0) look_again(key_of(interface_index, neighbour), kPause);
 }
 
 }  // namespace verbena::agent

@@ -54,7 +54,7 @@ struct RouteAnswer {
 // The way to ask the kernel whether it knows a neighbour.
 enum class NeighbourQuery : uint8_t {
   kByNetlink,   // RTM_GETNEIGH
-  kByDatagram,  // net::is_neighbour_known()
+  kByDatagram,  // net::NeighbourSearches::is_known()
 };
 
 // Queries routes and neighbours from the kernel by rtnetlink (RTM_GETROUTE, RTM_GETNEIGH). The kernel answers
@@ -76,8 +76,10 @@ class RouteQuery {
   // Returns whether the neighbour's hardware address is known, even if it is stale. The kernel's rdma_cm has
   // the same condition. Returns false if the kernel cannot be asked. REQUIRES: has_known_family(neighbour)
   bool knows_neighbour(uint32_t interface_index, const CmAddress& neighbour);
-  // Returns a socket for net::search_neighbour(), or an empty descriptor if there is none left.
-  UniqueFd open_search(bool ipv4) { return searches_.open(ipv4); }
+  // net::NeighbourSearches::search().
+  int search(uint32_t interface_index, const CmAddress& neighbour) {
+    return searches_.search(interface_index, gid_of(neighbour));
+  }
 
  private:
   RouteQuery(NetlinkSocket socket, NeighbourQuery how) : socket_(std::move(socket)), how_(how) {}
@@ -164,8 +166,6 @@ class Neighbours {
   NetlinkSocket events_;
   bool listens_ = false;
   EventLoop::QueuedTask stop_{loop_, [this] { stop_listening(); }};
-  UniqueFd ipv4_;
-  UniqueFd ipv6_;
 };
 
 }  // namespace verbena::agent

@@ -44,8 +44,7 @@ void NetdevSpeeds::end(const Look& look) {
   bool any = false;
   for (size_t i = 0; i < look.questions.size(); ++i)
     any |= table_.set_speed(look.questions[i], look.speeds[i]);
-  if (any) changed_();
-  this->look();
+  if (any || !table_.speed_questions().empty()) changed_();
 }
 
 // Uses ethtool(8)'s ioctl. Netlink does not have the speed, and /sys may be another namespace's.

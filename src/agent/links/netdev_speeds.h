@@ -23,14 +23,14 @@ class NetdevSpeeds {
   // Returns the speed of a netdev in Mb/s, or 0 if it is unknown. Called on any thread.
   using Ask = std::function<uint32_t(const std::string& netdev)>;
 
-  // `changed`: called on the agent's thread when a look has changed the table. REQUIRES: the table and this
-  // object outlive the tasks of `closer`
+  // `changed`: called on the agent's thread when a look has changed the table, or has ended with new
+  // questions in it. REQUIRES: the table and this object outlive the tasks of `closer`
   NetdevSpeeds(LinkTable& table, ForeignCloser& closer, std::function<void()> changed, Ask ask = ask_kernel)
       : table_(table), closer_(closer), changed_(std::move(changed)), ask_(std::move(ask)) {}
 
   // Asks the kernel and waits for the answers, at the agent's start.
   void look_and_wait();
-  // Begins a look if the table has questions. If a look is under way, the next one begins at its end.
+  // Begins a look if the table has questions and no look is under way.
   void look();
 
  private:

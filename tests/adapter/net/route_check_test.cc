@@ -19,11 +19,13 @@
 
 #include "adapter/net/net_namespace.h"
 #include "adapter/net/packets.h"
+#include "base/lingering_socket.h"
 #include "base/socket_option.h"
 
 namespace {
 
 thread_local int questions_about_devices = 0;  // of this thread, by rtnetlink
+thread_local int bound_sockets = 0;            // likewise, successfully or not
 
 }  // namespace
 
@@ -34,6 +36,11 @@ extern "C" ssize_t send(int fd, const void* data, size_t bytes, int flags) {
     if (header.nlmsg_len == bytes && header.nlmsg_type == RTM_GETLINK) ++questions_about_devices;
   }
   return ::syscall(SYS_sendto, fd, data, bytes, flags, nullptr, 0);
+}
+
+extern "C" int bind(int fd, const sockaddr* name, socklen_t length) {
+  ++bound_sockets;
+  return static_cast<int>(::syscall(SYS_bind, fd, name, length));
 }
 
 namespace verbena::net::testing {
@@ -165,18 +172,29 @@ TEST_P(RouteCheck, TellsWhetherPacketsWaitWhereAFirewallRefusesTheDiscardPort) {
 TEST_P(RouteCheck, WithoutAFreePortOnlyASocketOfNeighbourSearchesTellsWhetherPacketsWait) {
   NeighbourSearches searches;
   const TakenPorts taken = TakenPorts::ephemeral();
-  const roce::Path to_nobody = path(GetParam().own, GetParam().nobody);
   EXPECT_EQ(waits(GetParam().nobody), std::nullopt);
-  EXPECT_EQ(waits_for_neighbour(searches.open(to_nobody.destination.is_ipv4()).get(), to_nobody), true);
-  EXPECT_EQ(waits_for_neighbour(-1, to_nobody), std::nullopt);
+  EXPECT_EQ(searches.waits(path(GetParam().own, GetParam().nobody)), true);
+}
+
+TEST_P(RouteCheck, SearchesTellAsMuchWhileEarlierDatagramsWait) {
+  NeighbourSearches searches;
+  ASSERT_EQ(check(GetParam().peer, kEnough), 0);
+  const TakenPorts taken = TakenPorts::ephemeral();
+  const roce::Path to_peer = path(GetParam().own, GetParam().peer);
+  const roce::Path to_nobody = path(GetParam().own, GetParam().nobody);
+  // More than the queue of a neighbour takes.
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(searches.waits(to_nobody), true) << i;
+    ASSERT_EQ(searches.waits(to_peer), false) << i;
+  }
+  EXPECT_EQ(searches.waits(path(GetParam().own, GetParam().own)), false);
+  EXPECT_EQ(searches.waits(path(GetParam().own, GetParam().elsewhere)), false) << "no route";
 }
 
 TEST_P(RouteCheck, TellsWhetherANeighbourIsKnown) {
   NeighbourSearches searches;
   const auto is_known = [&](const char* neighbour) {
-    const roce::Address address = path(GetParam().own, neighbour).destination;
-    const UniqueFd socket = searches.open(address.is_ipv4());
-    return is_neighbour_known(socket.get(), ::if_nametoindex("veth-a"), address);
+    return searches.is_known(::if_nametoindex("veth-a"), path(GetParam().own, neighbour).destination);
   };
   EXPECT_EQ(is_known(GetParam().nobody), false);
   EXPECT_EQ(is_known(GetParam().nobody), false);
@@ -191,25 +209,39 @@ TEST_P(RouteCheck, ASearchNeedsNoFreePort) {
   NeighbourSearches searches;
   const TakenPorts taken = TakenPorts::ephemeral();
   const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
-  const auto search_from = [&](UniqueFd socket) {
-    return search_neighbour(socket.get(), ::if_nametoindex("veth-a"), nobody);
-  };
-  EXPECT_EQ(search_from(open_neighbour_search(nobody.is_ipv4())), EAGAIN) << "another has the only port";
-  EXPECT_EQ(search_from(searches.open(nobody.is_ipv4())), 0);
-  EXPECT_EQ(search_from(searches.open(nobody.is_ipv4())), 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(searches.search(::if_nametoindex("veth-a"), nobody), 0);
 }
 
-// The kernel walks over all sockets of the shared port's hash. Other users may have bound very many.
-TEST_P(RouteCheck, ASearchSharesAPortOnlyWhereNoneIsFree) {
+// Each search would take as long as the kernel needs to find out that no port is free.
+TEST_P(RouteCheck, SearchesThatFoundNoPortTryAgainAfterAPause) {
+  static TimePoint now;
+  now = TimePoint(minutes(1));
+  const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
+  std::unique_ptr<TakenPorts> taken(new TakenPorts(TakenPorts::ephemeral()));
+  NeighbourSearches searches([] { return now; });
+  const auto search = [&] { return searches.search(::if_nametoindex("veth-a"), nobody); };
+  EXPECT_EQ(search(), EADDRINUSE);
+  EXPECT_EQ(searches.waits(path(GetParam().own, GetParam().nobody)), std::nullopt);
+  taken.reset();
+  EXPECT_EQ(search(), EADDRINUSE);
+  now += minutes(1);
+  EXPECT_EQ(search(), 0);
+}
+
+// Where ports are scarce, each takes milliseconds.
+TEST_P(RouteCheck, SearchesBindNoSocketAfterTheirBeginning) {
+  bound_sockets = 0;
   NeighbourSearches searches;
-  const auto shares_port = [&] {
-    const UniqueFd socket = searches.open(path(GetParam().own, GetParam().nobody).destination.is_ipv4());
-    return get_option<int>(socket.get(), SOL_SOCKET, SO_REUSEPORT);
-  };
-  EXPECT_EQ(shares_port(), 0);
-  EXPECT_EQ(shares_port(), 0);
-  const TakenPorts taken = TakenPorts::ephemeral();
-  EXPECT_EQ(shares_port(), 1);
+  const size_t before = test::open_descriptors();
+  const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
+  ASSERT_GE(bound_sockets, 2 * static_cast<int>(NeighbourSearches::kSockets));
+  bound_sockets = 0;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(searches.search(::if_nametoindex("veth-a"), nobody), 0);
+    EXPECT_EQ(searches.waits(path(GetParam().own, GetParam().nobody)), true);
+  }
+  EXPECT_EQ(bound_sockets, 0);
+  EXPECT_EQ(test::open_descriptors(), before);
 }
 
 TEST_P(RouteCheck, AFirewallThatRefusesTheDiscardPortDoesNotStopASearch) {
@@ -217,9 +249,7 @@ TEST_P(RouteCheck, AFirewallThatRefusesTheDiscardPortDoesNotStopASearch) {
   run("nft add rule inet t out udp dport 9 reject");
   NeighbourSearches searches;
   const roce::Address nobody = path(GetParam().own, GetParam().nobody).destination;
-  const auto is_known = [&] {
-    return is_neighbour_known(searches.open(nobody.is_ipv4()).get(), ::if_nametoindex("veth-a"), nobody);
-  };
+  const auto is_known = [&] { return searches.is_known(::if_nametoindex("veth-a"), nobody); };
   EXPECT_EQ(is_known(), false);
   run("nft add rule inet t out udp dport 4791 reject");
   EXPECT_EQ(is_known(), std::nullopt);

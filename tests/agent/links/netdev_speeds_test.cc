@@ -71,7 +71,11 @@ class NetdevSpeedsTest : public ::testing::Test {
   int changes = 0;
   LinkTable table;
   ForeignCloser closer;
-  NetdevSpeeds speeds{table, closer, [this] { ++changes; },
+  NetdevSpeeds speeds{table, closer,
+                      [this] {
+                        ++changes;
+                        speeds.look();
+                      },
                       [this](const std::string& netdev) {
                         EXPECT_EQ(std::this_thread::get_id() == main_thread, may_ask_here);
                         EXPECT_EQ(++at_once, 1);

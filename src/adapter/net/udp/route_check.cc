@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include <linux/filter.h>
 #include <linux/if.h>
 #include <linux/neighbour.h>
 #include <linux/net_tstamp.h>
@@ -21,6 +22,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "adapter/net/packet/flow_filter.h"
 #include "adapter/net/udp/socket_address.h"
 #include "base/cancellation_off.h"
 #include "base/failed_call.h"
@@ -95,123 +97,6 @@ bool needs_no_neighbours(RouteSocket& routes, uint32_t interface_index) {
   return !flags || (*flags & (IFF_NOARP | IFF_POINTOPOINT | IFF_LOOPBACK)) != 0;
 }
 
-// Opens the kernel's news of neighbours, which only say when to look again.
-UniqueFd open_news() {
-  UniqueFd news(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
-  sockaddr_nl name{};
-  name.nl_family = AF_NETLINK;
-  name.nl_groups = RTMGRP_NEIGH;
-  if (news && ::bind(news.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) news.reset();
-  return news;
-}
-
-void await_news(int news, Duration patience) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(patience, Duration(0))).count();
-  pollfd entry{news, POLLIN, 0};
-  plain_poll(&entry, 1, static_cast<int>(left));
-  // Others may cause news faster than they are read here. The next call reads the rest.
-  constexpr int kMaxNews = 64;
-  std::byte one[1];
-  for (int i = 0; i < kMaxNews; ++i) {
-    if (::recv(news, one, sizeof one, MSG_DONTWAIT) < 0 && errno != ENOBUFS) return;
-  }
-}
-
-// Makes the kernel look for the neighbour, and returns the result; kFound if nobody can look.
-Neighbour search(RouteSocket& routes, const roce::Path& path, NextHop hop, Duration patience) {
-  const CancellationOff whole;
-  const UniqueFd news = open_news();
-  const UniqueFd socket = open_neighbour_search(hop.address.is_ipv4());
-  if (!news || !socket) return Neighbour::kFound;
-  const TimePoint end = MonotonicClock::now() + patience;
-  TimePoint next_try{};
-  for (;;) {
-    const TimePoint now = MonotonicClock::now();
-    if (now >= next_try) {
-      // The route may have changed: the route of an own IPv6 address appears some time after the address.
-      const auto again = routes.next_hop(path);
-      if (!again || again->address.is_ipv4() != hop.address.is_ipv4()) return Neighbour::kFound;
-      hop = *again;
-      if (hop.address.is_zero()) return Neighbour::kFound;
-      if (search_neighbour(socket.get(), hop.interface_index, hop.address) != 0) return Neighbour::kFound;
-      next_try = now + kSearchInterval;
-    }
-    const Neighbour found = look_up(routes, hop);
-    if (found == Neighbour::kFound) return found;
-    if (now >= end) return Neighbour::kSilent;
-    await_news(news.get(), std::min(end, next_try) - now);
-  }
-}
-
-Result<void> check_neighbour(RouteSocket& routes, const roce::Path& path, const NextHop& hop,
-                             Duration patience) {
-  Neighbour found = look_up(routes, hop);
-  if (found == Neighbour::kFound || needs_no_neighbours(routes, hop.interface_index)) return {};
-  if (patience > Duration(0)) found = search(routes, path, hop, patience);
-  if (found != Neighbour::kSilent) return {};
-  const char* const asked = hop.address.is_ipv4() ? "ARP" : "neighbour discovery";
-  const std::string there = roce::text_of(path.destination);
-  return hop.address == path.destination
-             ? fail(because(ETIMEDOUT, "{} does not answer {}: no such host, or it is down", there, asked))
-             : fail(because(ETIMEDOUT, "the router {} on the way to {} does not answer {}",
-                            roce::text_of(hop.address), there, asked));
-}
-
-}  // namespace
-
-UniqueFd open_neighbour_search(bool ipv4) {
-  return UniqueFd(
-      plain_socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP));
-}
-
-namespace {
-
-// Interval between two attempts to find a free port. If there is none, the kernel walks over all UDP sockets.
-constexpr Duration kOwnPortInterval = std::chrono::seconds(1);
-
-// Lets a socket share its port with the other sockets of this user that do so.
-bool share_port(int socket) {
-  return set_option(socket, SOL_SOCKET, SO_REUSEPORT, 1);
-}
-
-SocketAddress any_address(bool ipv4, uint16_t port) {
-  roce::Path anywhere;
-  if (ipv4) anywhere.destination = roce::Address::from_ipv4(std::array<uint8_t, kIpv4Bytes>{}.data());
-  return destination_of(anywhere, port);
-}
-
-bool bind_to(int socket, const SocketAddress& name) {
-  return ::bind(socket, &name.generic, name.length()) == 0;
-}
-
-}  // namespace
-
-NeighbourSearches::NeighbourSearches() : ipv4_(take_port(true)), ipv6_(take_port(false)) {}
-
-NeighbourSearches::HeldPort NeighbourSearches::take_port(bool ipv4) {
-  UniqueFd holder = open_neighbour_search(ipv4);
-  if (!holder || !share_port(holder.get()) || !bind_to(holder.get(), any_address(ipv4, 0))) return {};
-  SocketAddress name{};
-  socklen_t length = sizeof name;
-  if (::getsockname(holder.get(), &name.generic, &length) != 0) return {};
-  return {std::move(holder), port_of(name)};
-}
-
-UniqueFd NeighbourSearches::open(bool ipv4) {
-  UniqueFd socket = open_neighbour_search(ipv4);
-  const HeldPort& held = ipv4 ? ipv4_ : ipv6_;
-  if (!socket || held.number == 0) return socket;
-  const TimePoint now = MonotonicClock::now();
-  if (now >= next_own_port_) {
-    if (bind_to(socket.get(), any_address(ipv4, 0))) return socket;
-    next_own_port_ = now + kOwnPortInterval;
-  }
-  if (!share_port(socket.get()) || !bind_to(socket.get(), any_address(ipv4, held.number))) return {};
-  return socket;
-}
-
-namespace {
-
 // Sends an empty datagram to the path's destination. The kernel chooses the source if the path has none, and
 // the device likewise. Returns 0, or the errno value of sendmsg(2).
 int send_empty_datagram(int socket, const roce::Path& path, uint16_t port) {
@@ -244,20 +129,98 @@ int send_empty_datagram(int socket, const roce::Path& path) {
   return is_refused ? send_empty_datagram(socket, path, roce::kUdpPort) : error;
 }
 
-roce::Path path_to(uint32_t interface_index, const roce::Address& neighbour) {
+roce::Path path_to(const NextHop& hop) {
   roce::Path path;
-  path.destination = neighbour;
-  path.interface_index = interface_index;
+  path.destination = hop.address;
+  path.interface_index = hop.interface_index;
   return path;
+}
+
+// Makes the kernel look for the neighbour. Returns 0, or the errno value of sendmsg(2).
+int send_search(int socket, const NextHop& hop) {
+  return send_empty_datagram(socket, path_to(hop));
+}
+
+UniqueFd open_search(bool ipv4) {
+  return UniqueFd(
+      plain_socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP));
+}
+
+// Opens the kernel's news of neighbours, which only say when to look again.
+UniqueFd open_news() {
+  UniqueFd news(plain_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  name.nl_groups = RTMGRP_NEIGH;
+  if (news && ::bind(news.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) news.reset();
+  return news;
+}
+
+void await_news(int news, Duration patience) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(patience, Duration(0))).count();
+  pollfd entry{news, POLLIN, 0};
+  plain_poll(&entry, 1, static_cast<int>(left));
+  // Others may cause news faster than they are read here. The next call reads the rest.
+  constexpr int kMaxNews = 64;
+  std::byte one[1];
+  for (int i = 0; i < kMaxNews; ++i) {
+    if (::recv(news, one, sizeof one, MSG_DONTWAIT) < 0 && errno != ENOBUFS) return;
+  }
+}
+
+// Makes the kernel look for the neighbour, and returns the result; kFound if nobody can look.
+Neighbour search(RouteSocket& routes, const roce::Path& path, NextHop hop, Duration patience) {
+  const CancellationOff whole;
+  const UniqueFd news = open_news();
+  const UniqueFd socket = open_search(hop.address.is_ipv4());
+  if (!news || !socket) return Neighbour::kFound;
+  const TimePoint end = MonotonicClock::now() + patience;
+  TimePoint next_try{};
+  for (;;) {
+    const TimePoint now = MonotonicClock::now();
+    if (now >= next_try) {
+      // The route may have changed: the route of an own IPv6 address appears some time after the address.
+      const auto again = routes.next_hop(path);
+      if (!again || again->address.is_ipv4() != hop.address.is_ipv4()) return Neighbour::kFound;
+      hop = *again;
+      if (hop.address.is_zero()) return Neighbour::kFound;
+      if (send_search(socket.get(), hop) != 0) return Neighbour::kFound;
+      next_try = now + kSearchInterval;
+    }
+    const Neighbour found = look_up(routes, hop);
+    if (found == Neighbour::kFound) return found;
+    if (now >= end) return Neighbour::kSilent;
+    await_news(news.get(), std::min(end, next_try) - now);
+  }
+}
+
+Result<void> check_neighbour(RouteSocket& routes, const roce::Path& path, const NextHop& hop,
+                             Duration patience) {
+  Neighbour found = look_up(routes, hop);
+  if (found == Neighbour::kFound || needs_no_neighbours(routes, hop.interface_index)) return {};
+  if (patience > Duration(0)) found = search(routes, path, hop, patience);
+  if (found != Neighbour::kSilent) return {};
+  const char* const asked = hop.address.is_ipv4() ? "ARP" : "neighbour discovery";
+  const std::string there = roce::text_of(path.destination);
+  return hop.address == path.destination
+             ? fail(because(ETIMEDOUT, "{} does not answer {}: no such host, or it is down", there, asked))
+             : fail(because(ETIMEDOUT, "the router {} on the way to {} does not answer {}",
+                            roce::text_of(hop.address), there, asked));
 }
 
 }  // namespace
 
-int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour) {
-  return send_empty_datagram(socket, path_to(interface_index, neighbour));
-}
-
 namespace {
+
+constexpr int kSearchBufferBytes = 1 << 20;
+// The pause after an attempt to bind a socket, as a multiple of the time that it took, and its least length.
+constexpr int kBindPause = 100;
+constexpr Duration kLeastBindPause = std::chrono::milliseconds(100);
+
+int queued_bytes(int socket) {
+  int bytes = 0;
+  return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
 
 // Makes the kernel report the time at which a datagram of the socket reaches the network device.
 bool ask_for_send_times(int socket) {
@@ -265,26 +228,102 @@ bool ask_for_send_times(int socket) {
   return set_option(socket, SOL_SOCKET, SO_TIMESTAMPING, when);
 }
 
-// Whether the datagram that was just sent has not reached a network device. A datagram that was dropped gets
-// no time stamp either, but is in no queue.
-bool is_still_waiting(int socket) {
-  int queued_bytes = 0;
-  if (::ioctl(socket, SIOCOUTQ, &queued_bytes) != 0 || queued_bytes == 0) return false;
+bool take_send_time(int socket) {
   std::byte nothing[1];
-  return ::recv(socket, nothing, sizeof nothing, MSG_ERRQUEUE | MSG_DONTWAIT) < 0;
+  return ::recv(socket, nothing, sizeof nothing, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0;
+}
+
+// Whether the datagram that was just sent waits. A datagram that was dropped gets no time stamp either, but
+// is in no queue. If others waited already (`was_empty` is false), a dropped one counts as waiting: when a
+// neighbour's queue is full, the kernel drops an old one for each new one.
+bool is_still_waiting(int socket, bool was_empty) {
+  if (was_empty && queued_bytes(socket) == 0) return false;
+  return !take_send_time(socket);
 }
 
 // Sends an empty datagram along the path, and returns whether it waits in the kernel. Errors: the kernel's.
+// REQUIRES: ask_for_send_times(socket) was successful
 Result<bool> waits_after_sending(int socket, const roce::Path& path) {
-  if (!ask_for_send_times(socket)) return fail(errno);
+  while (take_send_time(socket)) continue;  // of earlier datagrams, which had to wait
+  const bool was_empty = queued_bytes(socket) == 0;
   if (const int error = send_empty_datagram(socket, path); error != 0) return fail(error);
-  return is_still_waiting(socket);
+  return is_still_waiting(socket, was_empty);
+}
+
+// waits_for_neighbour() from this socket, with the same requirement.
+std::optional<bool> waits_from(int socket, const roce::Path& path) {
+  if (path.destination.is_multicast()) return false;
+  const CancellationOff whole;
+  const auto waits = waits_after_sending(socket, path);
+  if (waits) return *waits;
+  return says_no_route(waits.error().code) ? std::optional(false) : std::nullopt;
+}
+
+// Opens a socket of its own port, which receives nothing.
+UniqueFd bind_search(bool ipv4) {
+  UniqueFd socket = open_search(ipv4);
+  if (!socket) return {};
+  roce::Path anywhere;
+  if (ipv4) anywhere.destination = roce::Address::from_ipv4(std::array<uint8_t, kIpv4Bytes>{}.data());
+  const SocketAddress name = destination_of(anywhere, 0);
+  const FilterProgram closed = make_closed_filter();
+  const sock_fprog program{static_cast<unsigned short>(closed.size()),
+                           const_cast<sock_filter*>(closed.data())};
+  const bool is_ready = set_option(socket.get(), SOL_SOCKET, SO_ATTACH_FILTER, program) &&
+                        ask_for_send_times(socket.get()) &&
+                        ::bind(socket.get(), &name.generic, name.length()) == 0;
+  if (!is_ready) return {};
+  set_send_buffer(socket.get(), kSearchBufferBytes);
+  return socket;
 }
 
 }  // namespace
 
-std::optional<bool> is_neighbour_known(int socket, uint32_t interface_index, const roce::Address& neighbour) {
-  const auto waits = waits_after_sending(socket, path_to(interface_index, neighbour));
+NeighbourSearches::NeighbourSearches(TimePoint (*clock)()) : clock_(clock) {
+  bind_missing(ipv4_);
+  bind_missing(ipv6_);
+}
+
+// Stops at the first failure: where no port is free, the kernel walks over all UDP sockets to find out.
+void NeighbourSearches::bind_missing(Sockets& sockets) {
+  const TimePoint begun = clock_();
+  for (UniqueFd& each : sockets.bound) {
+    if (!each) each = bind_search(sockets.ipv4);
+    if (each) continue;
+    const TimePoint now = clock_();
+    next_bind_ = now + std::max(kLeastBindPause, kBindPause * (now - begun));
+    return;
+  }
+}
+
+// Returns -1 if there is no socket.
+int NeighbourSearches::socket_for(const roce::Address& neighbour) {
+  Sockets& sockets = neighbour.is_ipv4() ? ipv4_ : ipv6_;
+  if (!sockets.bound.back() && clock_() >= next_bind_) bind_missing(sockets);
+  int last = -1;
+  for (const UniqueFd& each : sockets.bound) {
+    if (!each) break;
+    last = each.get();
+    const auto buffer = get_option<int>(last, SOL_SOCKET, SO_SNDBUF);
+    if (buffer && queued_bytes(last) <= *buffer / 2) break;
+  }
+  return last;
+}
+
+int NeighbourSearches::search(uint32_t interface_index, const roce::Address& neighbour) {
+  const int socket = socket_for(neighbour);
+  return socket >= 0 ? send_search(socket, {neighbour, interface_index}) : EADDRINUSE;
+}
+
+std::optional<bool> NeighbourSearches::waits(const roce::Path& path) {
+  const int socket = socket_for(path.destination);
+  return socket >= 0 ? waits_from(socket, path) : std::nullopt;
+}
+
+std::optional<bool> NeighbourSearches::is_known(uint32_t interface_index, const roce::Address& neighbour) {
+  const int socket = socket_for(neighbour);
+  if (socket < 0) return std::nullopt;
+  const auto waits = waits_after_sending(socket, path_to({neighbour, interface_index}));
   return waits ? std::optional(!*waits) : std::nullopt;
 }
 
@@ -390,16 +429,10 @@ Result<void> check_route(const roce::Path& path, Duration patience) {
                       roce::text_of(path.source)));
 }
 
-std::optional<bool> waits_for_neighbour(int socket, const roce::Path& path) {
-  if (path.destination.is_multicast()) return false;
-  const CancellationOff whole;
-  const auto waits = waits_after_sending(socket, path);
-  if (waits) return *waits;
-  return says_no_route(waits.error().code) ? std::optional(false) : std::nullopt;
-}
-
 std::optional<bool> waits_for_neighbour(const roce::Path& path) {
-  return waits_for_neighbour(open_neighbour_search(path.destination.is_ipv4()).get(), path);
+  const UniqueFd socket = open_search(path.destination.is_ipv4());
+  if (!socket || !ask_for_send_times(socket.get())) return std::nullopt;
+  return waits_from(socket.get(), path);
 }
 
 }  // namespace verbena::net

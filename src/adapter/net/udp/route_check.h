@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -13,45 +15,45 @@ namespace verbena::net {
 
 // ---- makes the kernel look for a neighbour's hardware address (ARP, neighbour discovery)
 
-// Opens a socket for search_neighbour(). Returns an empty UniqueFd on failure, with the reason in errno.
-UniqueFd open_neighbour_search(bool ipv4);
-
-// Opens any number of sockets for search_neighbour(), also after another user has taken all UDP ports. Each
-// socket gets a free port of its own. If there is none, it shares a port of its address family that this
-// object holds, and for a second all further sockets do. The held port is not used otherwise: to join it, the
-// kernel walks over all sockets whose ports have the same hash, and other users may have bound very many. One
-// thread at a time.
+// Looks for neighbours by empty datagrams, and tells whether packets to them wait in the kernel. A datagram
+// goes to the discard port (RFC 863), or to RoCE's port 4791 if a firewall refuses that.
+//
+// Sends from sockets that are bound from the beginning. Binding one for each search would take long where
+// other users have taken most UDP ports: with one free port left, bind(2) takes 3 to 24 ms (measured). A
+// datagram to a silent neighbour stays in its socket's buffer for some seconds. So there are several sockets
+// with large buffers, and the first that is at most half full sends. Their ports receive nothing.
+//
+// Takes no lock that other users can hold; netlink waits for RTNL before Linux 6.13. One thread at a time.
 class NeighbourSearches {
  public:
-  NeighbourSearches();
+  static constexpr size_t kSockets = 8;  // of each address family
 
-  // Returns a bound socket, or an empty UniqueFd on failure, with the reason in errno.
-  UniqueFd open(bool ipv4);
+  explicit NeighbourSearches(TimePoint (*clock)() = MonotonicClock::now);
+
+  // Makes the kernel look for the neighbour's hardware address. The datagram leaves by the network device
+  // `interface_index`, whatever the routes say. Needs no privilege. Returns 0, or the errno value of
+  // sendmsg(2) if neither datagram can be sent; EADDRINUSE if no port was free.
+  int search(uint32_t interface_index, const roce::Address& neighbour);
+  // Returns whether the kernel knows the neighbour's hardware address, or needs none on this device. If not,
+  // makes the kernel look for the address. Returns nullopt if nothing can be sent, for example because of a
+  // firewall.
+  std::optional<bool> is_known(uint32_t interface_index, const roce::Address& neighbour);
+  // Like waits_for_neighbour().
+  std::optional<bool> waits(const roce::Path& path);
 
  private:
-  struct HeldPort {
-    UniqueFd holder;
-    uint16_t number = 0;  // 0: no port was free, so each socket has to find its own
+  struct Sockets {
+    bool ipv4;
+    std::array<UniqueFd, kSockets> bound{};
   };
-  static HeldPort take_port(bool ipv4);
+  int socket_for(const roce::Address& neighbour);
+  void bind_missing(Sockets& sockets);
 
-  HeldPort ipv4_;
-  HeldPort ipv6_;
-  TimePoint next_own_port_{};  // when the kernel may look for a free port again
+  TimePoint (*clock_)();
+  TimePoint next_bind_{};  // when ports are looked for again if there were none
+  Sockets ipv4_{.ipv4 = true};
+  Sockets ipv6_{.ipv4 = false};
 };
-
-// Sends an empty datagram to the neighbour, so that the kernel looks for its hardware address. The datagram
-// goes to the discard port (RFC 863), or to RoCE's port 4791 if a firewall refuses that. It leaves by the
-// network device `interface_index`, whatever the routes say. Needs no privilege. Returns 0, or the errno
-// value of sendmsg(2) if neither datagram can be sent. REQUIRES: the socket and the neighbour are of the same
-// address family
-int search_neighbour(int socket, uint32_t interface_index, const roce::Address& neighbour);
-
-// Returns whether the kernel knows the neighbour's hardware address, or needs none on this device. If not,
-// makes the kernel look for the address, like search_neighbour(). Takes no lock that other users can hold.
-// Netlink waits for RTNL before Linux 6.13. Returns nullopt if nothing can be sent, for example because of a
-// firewall. REQUIRES: nothing was sent by the socket before
-std::optional<bool> is_neighbour_known(int socket, uint32_t interface_index, const roce::Address& neighbour);
 
 // The next hop of a path: the router or the destination itself, and the network device that leads there.
 struct NextHop {
@@ -105,16 +107,14 @@ Result<void> check_route(const roce::Path& path, Duration patience);
 
 // Returns whether packets of the path wait in the kernel until their next hop answers ARP or neighbour
 // discovery. The kernel keeps them for some seconds, and they count in the buffers of the sockets that sent
-// them. Returns false if there is no route. Returns nullopt if nobody can tell: the socket is -1 or gets no
+// them. Returns false if there is no route. Returns nullopt if nobody can tell: there is no socket or no
 // port, or a firewall refuses the datagram. Other users can take all ports, so nullopt does not mean false.
 //
-// Sends an empty datagram like search_neighbour() to the destination, with a request for a timestamp when the
-// datagram reaches the network device. A datagram that is still queued and has no timestamp waits for the
-// next hop. Netlink could tell, too, but waits for a lock (RTNL) that other users can hold for seconds. Takes
-// about 20 us. Any thread, also with a shard's lock held. REQUIRES: the socket is of the destination's
-// address family, and nothing was sent by it before
-std::optional<bool> waits_for_neighbour(int socket, const roce::Path& path);
-// The same, from a socket of its own that the kernel gives a free port.
+// Sends an empty datagram to the destination, as NeighbourSearches does, from a socket that the kernel gives
+// a free port. It requests a timestamp when the datagram reaches the network device. A datagram that is still
+// queued and has no timestamp waits for the next hop. Netlink could tell, too, but waits for a lock (RTNL)
+// that other users can hold for seconds. Takes about 20 us where many ports are free, else up to 24 ms. Any
+// thread, also with a shard's lock held.
 std::optional<bool> waits_for_neighbour(const roce::Path& path);
 
 }  // namespace verbena::net

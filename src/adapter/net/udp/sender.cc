@@ -26,6 +26,11 @@ namespace {
 constexpr Duration kLookInterval = std::chrono::milliseconds(10);
 // The same after a search that failed. If no port is free, a search walks over all UDP sockets of the host.
 constexpr Duration kLookIntervalAfterFailure = std::chrono::milliseconds(100);
+// The pause after sockets were replaced, as a multiple of the time that it took. Where other users have taken
+// nearly all ports, the kernel looks for a free one for up to 24 ms.
+constexpr int kReplacementPause = 10;
+// After this time no further socket is replaced at once.
+constexpr Duration kLongestReplacement = std::chrono::milliseconds(1);
 
 // How long a pool is used. A slot goes to another user after thirty seconds, who must not share blocks with
 // the former one (BlockPool).
@@ -205,13 +210,14 @@ bool Sender::replace_sockets() {
   bool any = false;
   for (uint32_t i = 0; i < staged_count_; ++i) {
     SendRun& run = runs_[staged_[i]];
-    if (now < next_look_) break;
+    if (now < next_look_ || MonotonicClock::now() - now > kLongestReplacement) break;
     if (&run.socket() != management_.get() && !is_blocked(run.fd(), i)) any |= replace_socket(run, now);
   }
   for (uint32_t i = 0; i < staged_count_; ++i) {
     if (SendRun& run = runs_[staged_[i]]; run.has_old_port()) run.follow_port();
   }
-  if (!any) next_look_ = std::max(next_look_, now + kLookInterval);
+  const TimePoint end = MonotonicClock::now();
+  next_look_ = std::max(next_look_, any ? end + kReplacementPause * (end - now) : now + kLookInterval);
   return any;
 }
 
