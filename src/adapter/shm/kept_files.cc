@@ -149,14 +149,18 @@ class Strangers {
     if (!offer) return;
     const auto known = find(user);
     if (known != known_.end()) return void(known->offer = std::move(*offer));
-    if (known_.size() == kMax) known_.erase(known_.begin());
+    known_.reserve(kMax);
+    if (known_.size() == kMax) {
+      discard(known_.front().offer.take(), known_.front().user);  // the user may hold locks on the file
+      known_.erase(known_.begin());
+    }
     known_.push_back({user, ::geteuid(), std::move(*offer)});
   } catch (const std::bad_alloc&) {
     return;  // noted by the next process of the user
   }
 
  private:
-  static constexpr size_t kMax = 256;
+  static constexpr size_t kMax = 64;
   struct Known {
     uid_t user;
     uid_t to;  // this process's effective user number then

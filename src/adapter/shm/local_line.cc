@@ -17,6 +17,7 @@
 
 #include "adapter/net/udp/system_calls.h"
 #include "adapter/shm/kept_files.h"
+#include "adapter/shm/unread_files.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "control/model/message_socket.h"
@@ -152,12 +153,19 @@ LocalLine::~LocalLine() {
   drop_offer();
   half_file_.close();
   entry_.leave();
-  is_foreign() ? socket_.hang_up_later(peer_user()) : socket_.hang_up();
+  if (!is_foreign()) {
+    socket_.hang_up();
+  } else if (has_sent_file_) {
+    hang_up_unread(socket_, peer_user());
+  } else {
+    socket_.hang_up_later(peer_user());
+  }
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
                                                     ChannelAccounts accounts) {
-  if (!may_give_file(accounts.open.user_id)) return fail(EDQUOT);
+  const uid_t user = accounts.open.user_id;
+  if (!may_give_file(user) || !may_send_file(user)) return fail(EDQUOT);
   std::unique_ptr<LocalLine> line(
       new LocalLine(std::move(socket), State::kOffered, board, bell, std::move(accounts)));
   int file = offer_for_stranger(line->peer_user());
@@ -211,6 +219,7 @@ void LocalLine::use(TheirHalf theirs) {
 
 bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) {
   bool sent = false;
+  has_sent_file_ |= !files.empty();
   measure(CallCosts::Cause::kOurs, [&] {
     sent = board_ == nullptr ? control::send_message(socket_.get(), message, files).has_value()
                              : send_with_credentials(socket_.get(), message,
@@ -463,7 +472,7 @@ void LocalLine::want(const GroupKey& group, bool wanted) {
 // A process of another user could punch holes into memory that both write: each access of ours would wait
 // meanwhile, with the shard's lock held. So it gets a half that only this process writes, and we read its.
 bool LocalLine::offer_half() {
-  if (!may_give_file(peer_user())) {
+  if (!may_give_file(peer_user()) || !may_send_file(peer_user())) {
     log_debug("no channel to a process of user {}: its processes keep files of earlier ones", peer_user());
     return false;
   }

@@ -180,6 +180,7 @@ class LocalLine {
   GivenFile half_file_;  // of our_half_
   State state_;
   bool was_open_ = false;
+  bool has_sent_file_ = false;
   const ChannelAccounts accounts_;
   // Rings that the peer was asked for: for as many readings of the socket this process is the cause.
   static constexpr int kMaxAskedRings = 64;

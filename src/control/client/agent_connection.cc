@@ -188,6 +188,10 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
       fds = {};
       continue;
     }
+    // A peer of any program of this user can cause this, by unread messages. The agent is still there.
+    if (sent.error().code == ETOOMANYREFS) {
+      return tl::unexpected(AdminError{ETOOMANYREFS, "too many unread descriptors of this user's programs"});
+    }
     if (sent.error().code != EAGAIN) return lose(sent.error().code);
     if (!wait(POLLOUT)) return timed_out();
   }

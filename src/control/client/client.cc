@@ -72,7 +72,9 @@ Result<void> OpenDomains::restore(const NewAgent& agent) {
     const auto joined = agent.connection.call<protocol::PlainReply>(
         protocol::MessageType::kOpenDomain, open.request(protocol::DomainRequest::kCreate), 0, agent.deadline,
         {&file, 1});
-    if (!joined && agent.connection.lost()) return fail(joined.error().code);
+    if (joined) continue;
+    // Nothing was sent in the second case. The session tries again later.
+    if (agent.connection.lost() || joined.error().code == ETOOMANYREFS) return fail(joined.error().code);
   }
   return {};
 }

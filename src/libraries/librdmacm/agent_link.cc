@@ -90,7 +90,7 @@ Result<void> Restoration::run() {
     call(MessageType::kCmOpenChannel, open_request(*channel, generation_), {&fd, 1});
   }
   identifiers_.for_each([&](Identifier& identifier) { restore(identifier); });
-  if (timed_out_) return fail(ETIMEDOUT);
+  if (error_ != 0) return fail(error_);
   if (connection_.lost()) return fail(ECONNRESET);
   return {};
 }

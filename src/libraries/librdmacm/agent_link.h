@@ -43,6 +43,7 @@ class Restoration {
   // request was in progress when the agent died, and the caller repeats it after the restoration.
   void keep(Identifier& identifier, State before) { kept_ = {&identifier, before}; }
   // Restores everything. Returns ECONNRESET if this agent is dead, too, and ETIMEDOUT if it does not answer.
+  // Returns ETOOMANYREFS if no descriptors can be sent now.
   Result<void> run();
   // Returns the events to post after run(), whether or not run() has failed.
   const std::vector<Told>& told() const { return told_; }
@@ -58,20 +59,21 @@ class Restoration {
   void repeat(Identifier& identifier, State state);
   void tell(Identifier& identifier, rdma_cm_event_type type);
 
-  bool is_over() const { return connection_.lost() || timed_out_; }
+  bool is_over() const { return connection_.lost() || error_ != 0; }
   template <class Reply = protocol::PlainReply, class Request>
   bool call(protocol::MessageType type, const Request& request, std::span<const int> fds = {}) {
     if (is_over()) return false;
     const auto answer = connection_.call<Reply>(type, request, 0, deadline_, fds);
-    if (!answer && answer.error().code == ETIMEDOUT) timed_out_ = true;
-    return answer.has_value();
+    const int error = answer ? 0 : answer.error().code;
+    if (error == ETIMEDOUT || error == ETOOMANYREFS) error_ = error;
+    return error == 0;
   }
 
   control::AgentConnection& connection_;
   IdentifierTable& identifiers_;
   const uint32_t generation_;
   const TimePoint deadline_;
-  bool timed_out_ = false;
+  int error_ = 0;  // with which the restoration has ended early
   std::pair<Identifier*, State> kept_{};
   std::vector<Told> told_;
 };

@@ -18,9 +18,12 @@
 #include <unistd.h>
 
 #include "adapter/engine/support/call_clock.h"
+#include "adapter/engine/support/given_files.h"
 #include "adapter/engine/support/handshake.h"
 #include "adapter/engine/support/watches.h"
 #include "adapter/shm/local_line.h"
+#include "adapter/shm/unread_files.h"
+#include "control/model/message_socket.h"
 
 namespace verbena::engine {
 namespace {
@@ -187,6 +190,25 @@ class SlowSocket : public LocalBell {
     EXPECT_EQ(type_of(hear()), kHalf);
   }
 };
+
+// Each unread offer is a descriptor in flight, of which this user may have few.
+TEST(LocalLineOffer, IsNotMadeToAUserWhoLeavesOthersUnread) {
+  test::forget_given_files();
+  const ChannelAccounts accounts{.handshake = {.user_id = kAnotherUser}, .open = {.user_id = kAnotherUser}};
+  const auto board = OwnBoard::make();
+  std::vector<UniqueFd> theirs;
+  const auto offer = [&] {
+    auto ends = control::make_socket_pair();
+    theirs.push_back(std::move(ends->theirs));
+    return LocalLine::offer(std::move(ends->ours), board.get(), nullptr, accounts).has_value();
+  };
+  for (size_t i = 0; i < kMaxUnreadOfUser; ++i) EXPECT_TRUE(offer());
+  EXPECT_FALSE(offer());
+  theirs.clear();
+  EXPECT_TRUE(offer());
+  theirs.clear();
+  EXPECT_TRUE(may_send_file(kAnotherUser));
+}
 
 using SlowHandshake = LocalBell;
 

@@ -42,6 +42,7 @@
 #include "adapter/engine/support/shard_test.h"
 #include "adapter/memory/guarded.h"
 #include "adapter/shm/kept_files.h"
+#include "adapter/shm/unread_files.h"
 #include "base/foreign_socket.h"
 #include "base/lingering_socket.h"
 
@@ -77,6 +78,7 @@ size_t locked_bytes() {
 // Returns what this process holds, after other threads have closed what was passed to them.
 Held held() {
   while (kept_files() > 0) sched_yield();
+  EXPECT_TRUE(may_send_file(kAnotherUser)) << "the other has closed its ends";
   test::await_discards();
   Held now;
   for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -6,8 +6,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "control/client/fake_agent.h"
+#include "control/client/too_many_in_flight.h"
 
 namespace verbena::control {
 namespace {
@@ -139,6 +141,29 @@ TEST(AgentConnection, IsLostWhenAReplyIsOfAnotherLength) {
   ASSERT_FALSE(greeted);
   EXPECT_EQ(greeted.error().code, EPROTO);
   EXPECT_TRUE(connection.lost());
+}
+
+// A peer of another of this user's programs can cause it, by messages that it leaves unread.
+TEST(AgentConnection, LivesOnWhenNoDescriptorCanBeSent) {
+  FakeAgent agent([](const FakeAgent::Request& request) {
+    if (request.type() == MessageType::kHello) return FakeAgent::greet(request, kOwn);
+    return FakeAgent::say(protocol::PlainReply{FakeAgent::header(request, kOwn)});
+  });
+  AgentConnection connection = agent.connection();
+  ASSERT_TRUE(connection.say_hello({}, soon()));
+  const int file = STDIN_FILENO;
+  const auto open_domain = [&] {
+    const auto opened = connection.call<protocol::PlainReply>(
+        MessageType::kOpenDomain, protocol::DomainRequest{}, 0, soon(), {&file, 1});
+    return opened ? 0 : opened.error().code;
+  };
+  {
+    const test::LimitedInFlight limited;
+    const test::TooManyInFlight now;
+    EXPECT_EQ(open_domain(), ETOOMANYREFS);
+  }
+  EXPECT_FALSE(connection.lost());
+  EXPECT_EQ(open_domain(), 0);
 }
 
 TEST(AgentConnection, LivesOnWhenARequestIsNotKnownThere) {

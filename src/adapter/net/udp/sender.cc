@@ -10,6 +10,7 @@
 
 #include "adapter/net/udp/system_calls.h"
 #include "base/log.h"
+#include "base/processor_clock.h"
 #include "wire/roce/prefix.h"
 
 namespace verbena::net {
@@ -26,11 +27,11 @@ namespace {
 constexpr Duration kLookInterval = std::chrono::milliseconds(10);
 // The same after a search that failed. If no port is free, a search walks over all UDP sockets of the host.
 constexpr Duration kLookIntervalAfterFailure = std::chrono::milliseconds(100);
-// The pause after sockets were replaced, as a multiple of the time that it took. Where other users have taken
-// nearly all ports, the kernel looks for a free one for up to 24 ms.
-constexpr int kReplacementPause = 10;
-// After this time no further socket is replaced at once.
+// After this processor time no further socket is replaced, for ten times as long as it took. Where other
+// users have taken nearly all ports, the kernel looks for a free one for up to 24 ms; otherwise a replacement
+// takes 0.1 ms.
 constexpr Duration kLongestReplacement = std::chrono::milliseconds(1);
+constexpr int kReplacementPause = 10;
 
 // How long a pool is used. A slot goes to another user after thirty seconds, who must not share blocks with
 // the former one (BlockPool).
@@ -207,17 +208,19 @@ bool Sender::is_blocked(int fd, uint32_t kept) const {
 bool Sender::replace_sockets() {
   const TimePoint now = MonotonicClock::now();
   if (now < next_look_) return false;
+  const TimePoint begun = ProcessorClock::now();
   bool any = false;
   for (uint32_t i = 0; i < staged_count_; ++i) {
     SendRun& run = runs_[staged_[i]];
-    if (now < next_look_ || MonotonicClock::now() - now > kLongestReplacement) break;
+    if (now < next_look_ || ProcessorClock::now() - begun > kLongestReplacement) break;
     if (&run.socket() != management_.get() && !is_blocked(run.fd(), i)) any |= replace_socket(run, now);
   }
   for (uint32_t i = 0; i < staged_count_; ++i) {
     if (SendRun& run = runs_[staged_[i]]; run.has_old_port()) run.follow_port();
   }
-  const TimePoint end = MonotonicClock::now();
-  next_look_ = std::max(next_look_, any ? end + kReplacementPause * (end - now) : now + kLookInterval);
+  if (!any) next_look_ = std::max(next_look_, now + kLookInterval);
+  const Duration took = ProcessorClock::now() - begun;
+  if (took > kLongestReplacement) next_look_ = MonotonicClock::now() + kReplacementPause * took;
   return any;
 }
 
