@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -9,13 +10,16 @@
 
 namespace verbena::agent {
 
-// Runs a task when something has caused it, but at most once per interval. For tasks that others can cause at
-// any rate. A cause after a quiet interval runs the task at once. All causes within an interval run it once,
-// at the interval's end. If the task throws std::bad_alloc, it runs again at the interval's end.
+// Runs a task when something has caused it, but not more often than others may make it run. For tasks that
+// others can cause at any rate. kBurst runs may follow each other at once, as when an administrator sets up a
+// network; each interval allows one more. All causes in between run the task once, as soon as it may run. So
+// does a run that threw std::bad_alloc.
 //
 // For the agent's thread only.
 class PacedTask {
  public:
+  static constexpr int kBurst = 8;
+
   PacedTask(EventLoop& loop, Duration interval, std::function<void()> task,
             UserTurns::Clock clock = MonotonicClock::now)
       : interval_(interval),
@@ -25,16 +29,18 @@ class PacedTask {
 
   void cause() {
     const TimePoint now = clock_();
-    if (now < next_) return timer_.arm(next_);
-    next_ = now + interval_;
-    if (!survive_lack_of_memory(task_)) timer_.arm(next_);
+    if (now < next()) return timer_.arm(next());
+    rested_at_ = std::max(rested_at_, now) + interval_;
+    if (!survive_lack_of_memory(task_)) timer_.arm(next());
   }
 
  private:
+  TimePoint next() const { return rested_at_ - (kBurst - 1) * interval_; }
+
   const Duration interval_;
   const std::function<void()> task_;
   const UserTurns::Clock clock_;
-  TimePoint next_{};  // when the task may run again
+  TimePoint rested_at_{};  // when a whole burst may run again
   DeadlineTimer timer_;
 };
 

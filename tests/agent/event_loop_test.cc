@@ -296,6 +296,12 @@ class PacedTaskTest : public testing::Test {
     while (!is_last) loop.run_round();
   }
 
+  // More causes than a burst has runs.
+  void use_up_burst() {
+    for (int i = 0; i < 1000; ++i) task.cause();
+    ASSERT_EQ(runs, PacedTask::kBurst);
+  }
+
   TimePoint now{std::chrono::milliseconds(1)};  // long ago for the loop, so that a timer is due at once
   EventLoop loop{Duration::zero()};
   int runs = 0;
@@ -308,33 +314,40 @@ class PacedTaskTest : public testing::Test {
                  [this] { return now; }};
 };
 
-TEST_F(PacedTaskTest, RunsAtOnceAfterAQuietInterval) {
-  task.cause();
-  EXPECT_EQ(runs, 1);
-  now += std::chrono::milliseconds(100);
-  task.cause();
-  EXPECT_EQ(runs, 2);
+TEST_F(PacedTaskTest, RunsAtOnceUnlessItIsCausedTooOften) {
+  for (int i = 1; i <= 100; ++i) {
+    task.cause();
+    EXPECT_EQ(runs, i);
+    now += std::chrono::milliseconds(100);
+  }
 }
 
 TEST_F(PacedTaskTest, RunsOnceForAllCausesOfAnInterval) {
-  for (int i = 0; i < 1000; ++i) task.cause();
-  EXPECT_EQ(runs, 1);
+  use_up_burst();
   now += std::chrono::milliseconds(100);
   run_timers();
-  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(runs, PacedTask::kBurst + 1);
   run_timers();
-  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(runs, PacedTask::kBurst + 1) << "nothing has caused it";
+}
+
+TEST_F(PacedTaskTest, HasAWholeBurstAgainAfterARest) {
+  use_up_burst();
+  now += PacedTask::kBurst * std::chrono::milliseconds(100);
+  run_timers();
+  runs = 0;
+  now += std::chrono::milliseconds(100);
+  use_up_burst();
 }
 
 TEST_F(PacedTaskTest, RunsLaterForACauseWhileItRuns) {
   during = [this] {
-    if (runs == 1) task.cause();
+    if (runs == PacedTask::kBurst) task.cause();
   };
-  task.cause();
-  EXPECT_EQ(runs, 1);
+  use_up_burst();
   now += std::chrono::milliseconds(100);
   run_timers();
-  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(runs, PacedTask::kBurst + 1);
 }
 
 TEST_F(PacedTaskTest, RunsAgainIfThereWasNoMemory) {
@@ -342,7 +355,6 @@ TEST_F(PacedTaskTest, RunsAgainIfThereWasNoMemory) {
     if (runs == 1) throw std::bad_alloc();
   };
   task.cause();
-  now += std::chrono::milliseconds(100);
   run_timers();
   EXPECT_EQ(runs, 2);
 }
