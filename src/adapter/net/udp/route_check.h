@@ -26,7 +26,7 @@ namespace verbena::net {
 // Takes no lock that other users can hold; netlink waits for RTNL before Linux 6.13. One thread at a time.
 class NeighbourSearches {
  public:
-  static constexpr size_t kSockets = 8;  // of each address family
+  static constexpr size_t kSockets = 4;  // of each address family
 
   explicit NeighbourSearches(TimePoint (*clock)() = MonotonicClock::now);
 
