@@ -17,7 +17,6 @@
 
 #include "adapter/net/udp/system_calls.h"
 #include "adapter/shm/kept_files.h"
-#include "adapter/shm/unread_files.h"
 #include "base/log.h"
 #include "base/sealed_file.h"
 #include "control/model/message_socket.h"
@@ -153,13 +152,7 @@ LocalLine::~LocalLine() {
   drop_offer();
   half_file_.close();
   entry_.leave();
-  if (!is_foreign()) {
-    socket_.hang_up();
-  } else if (has_sent_file_) {
-    hang_up_unread(socket_, peer_user());
-  } else {
-    socket_.hang_up_later(peer_user());
-  }
+  is_foreign() ? sent_files_.hang_up(socket_, peer_user()) : socket_.hang_up();
 }
 
 Result<std::unique_ptr<LocalLine>> LocalLine::offer(ForeignSocket socket, OwnBoard* board, const Bell* bell,
@@ -219,7 +212,7 @@ void LocalLine::use(TheirHalf theirs) {
 
 bool LocalLine::try_to_send(ConstBytes message, std::span<const int> files) {
   bool sent = false;
-  has_sent_file_ |= !files.empty();
+  if (!files.empty()) sent_files_.send(socket_, peer_user());
   measure(CallCosts::Cause::kOurs, [&] {
     sent = board_ == nullptr ? control::send_message(socket_.get(), message, files).has_value()
                              : send_with_credentials(socket_.get(), message,

@@ -13,6 +13,7 @@
 #include "adapter/shm/local_packets.h"
 #include "adapter/shm/own_board.h"
 #include "adapter/shm/peer_memory.h"
+#include "adapter/shm/unread_files.h"
 #include "base/bell.h"
 #include "base/foreign_socket.h"
 #include "base/own_fd.h"
@@ -174,13 +175,13 @@ class LocalLine {
   std::optional<OwnHalf> our_half_;  // of a channel to another user's process, which has no mapping_
   std::optional<TheirHalf> their_half_;
   ForeignSocket socket_;
+  SentFiles sent_files_;  // by the socket
   PollEntry entry_;
   OwnFd own_end_;        // the other end of the socket, of a line to ourselves
   GivenFile offered_;    // the file of an offer with memory, until it is answered
   GivenFile half_file_;  // of our_half_
   State state_;
   bool was_open_ = false;
-  bool has_sent_file_ = false;
   const ChannelAccounts accounts_;
   // Rings that the peer was asked for: for as many readings of the socket this process is the cause.
   static constexpr int kMaxAskedRings = 64;

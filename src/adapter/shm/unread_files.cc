@@ -24,35 +24,60 @@ bool is_unread(int socket) {
   return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-// Sockets whose other ends have unread messages.
+// Sockets whose other ends may have unread descriptors.
 class UnreadFiles {
  public:
-  bool allows(uid_t user) {
+  bool allows(uid_t user, TimePoint now) {
     forget_read();
-    const auto of_user = std::ranges::count(sockets_, user, &Unread::user);
-    return sockets_.size() < kMaxUnread && of_user < static_cast<std::ptrdiff_t>(kMaxUnreadOfUser);
+    size_t all = ended_.size();
+    auto of_user = static_cast<size_t>(std::ranges::count(ended_, user, &Ended::user));
+    for (const Live& each : live_) {
+      if (now - each.since < kUnreadAfter) continue;
+      ++all;
+      of_user += each.user == user ? 1 : 0;
+    }
+    return all < kMaxUnread && of_user < kMaxUnreadOfUser;
+  }
+  void add_live(const SentFiles& owner, uid_t user, int socket, TimePoint now) {
+    live_.push_back({&owner, user, socket, now});
+  }
+  // Returns whether the descriptors may still be unread.
+  bool remove_live(const SentFiles& owner) {
+    return std::erase_if(live_, [&](const Live& each) { return each.owner == &owner; }) != 0;
   }
   // Channels that were open may bring more than kMaxUnread.
-  void add(uid_t user, UniqueFd socket) { sockets_.push_back({user, std::move(socket)}); }
+  void add_ended(uid_t user, UniqueFd socket) { ended_.push_back({user, std::move(socket)}); }
   // For a child after fork(): the parent asks.
-  void forget() { sockets_.clear(); }
+  void forget() {
+    ended_.clear();
+    live_.clear();
+  }
 
  private:
-  struct Unread {
+  struct Live {
+    const SentFiles* owner;
+    uid_t user;
+    int socket;
+    TimePoint since;
+  };
+  struct Ended {
     uid_t user;
     OwnFd socket;
   };
 
-  // The other process has read the messages or closed its end, or the application has closed ours.
+  // The other process has read the messages or closed its end, or the application has closed ours. Later
+  // messages of a channel have no descriptors.
   void forget_read() {
-    std::erase_if(sockets_, [](Unread& each) {
+    std::erase_if(live_, [](const Live& each) { return !is_unread(each.socket); });
+    std::erase_if(ended_, [](Ended& each) {
       if (each.socket.settle() && is_unread(each.socket.get())) return false;
       discard_socket(each.socket.take(), each.user);
       return true;
     });
   }
 
-  std::vector<Unread> sockets_;
+  std::vector<Live> live_;
+  std::vector<Ended> ended_;
 };
 
 std::mutex& mutex() {
@@ -71,18 +96,34 @@ UnreadFiles& unread() {
 
 }  // namespace
 
-bool may_send_file(uid_t user) {
+bool may_send_file(uid_t user, TimePoint now) {
   if (user == ::geteuid()) return true;
   const std::lock_guard lock(mutex());
-  return unread().allows(user);
+  return unread().allows(user, now);
 }
 
-void hang_up_unread(ForeignSocket& socket, uid_t user) {
-  if (user != ::geteuid() && socket.is_ours() && is_unread(socket.get())) {
+// If there is no memory, the descriptors count for nobody.
+void SentFiles::send(const ForeignSocket& socket, uid_t user, TimePoint now) try {
+  if (user == ::geteuid()) return;
+  forget();
+  const std::lock_guard lock(mutex());
+  unread().add_live(*this, user, socket.get(), now);
+  is_listed_ = true;
+} catch (const std::bad_alloc&) {
+}
+
+bool SentFiles::forget() {
+  if (!std::exchange(is_listed_, false)) return false;
+  const std::lock_guard lock(mutex());
+  return unread().remove_live(*this);
+}
+
+void SentFiles::hang_up(ForeignSocket& socket, uid_t user) {
+  if (forget() && socket.is_ours() && is_unread(socket.get())) {
     UniqueFd copy(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
     try {
       const std::lock_guard lock(mutex());
-      if (copy) unread().add(user, std::move(copy));
+      if (copy) unread().add_ended(user, std::move(copy));
     } catch (const std::bad_alloc&) {  // counts for nobody
     }
   }

@@ -2,6 +2,7 @@
 #include "adapter/shm/unread_files.h"
 
 #include <array>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -24,13 +25,20 @@ class UnreadFilesTest : public testing::Test {
   }
   // Sends a descriptor to a process of the user and hangs up. Its end of the socket is the last of `theirs`.
   void leave_unread(uid_t user) {
+    SentFiles files;
+    ForeignSocket ours = send_file(files, user);
+    files.hang_up(ours, user);
+  }
+  // The same, but does not hang up. Returns our end.
+  ForeignSocket send_file(SentFiles& files, uid_t user) {
     auto ends = control::make_socket_pair();
-    ASSERT_TRUE(ends);
+    EXPECT_TRUE(ends);
     const int file = STDIN_FILENO;
-    ASSERT_TRUE(control::send_message(ends->ours.get(), std::array{std::byte{}}, {&file, 1}));
     theirs.push_back(std::move(ends->theirs));
     ForeignSocket ours(std::move(ends->ours));
-    hang_up_unread(ours, user);
+    files.send(ours, user, kNow);
+    EXPECT_TRUE(control::send_message(ours.get(), std::array{std::byte{}}, {&file, 1}));
+    return ours;
   }
   // Reads what is there. Returns whether that was the end.
   static bool read(const UniqueFd& socket) {
@@ -38,6 +46,8 @@ class UnreadFilesTest : public testing::Test {
     return ::recv(socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT) == 0;
   }
 
+  static constexpr TimePoint kNow{std::chrono::hours(1)};
+  static constexpr TimePoint kLater = kNow + kUnreadAfter;
   const uid_t kUser = ::geteuid() + 1;
   std::vector<UniqueFd> theirs;
 };
@@ -79,12 +89,38 @@ TEST_F(UnreadFilesTest, TheOtherEndSeesTheHangUp) {
   EXPECT_TRUE(read(theirs[0]));
 }
 
+TEST_F(UnreadFilesTest, OfChannelsThatHaveNotEndedCountAfterAMoment) {
+  std::array<SentFiles, kMaxUnreadOfUser + 1> files;
+  std::vector<ForeignSocket> ours;
+  for (SentFiles& each : files) ours.push_back(send_file(each, kUser));
+  EXPECT_TRUE(may_send_file(kUser, kNow)) << "handshakes take a moment";
+  EXPECT_FALSE(may_send_file(kUser, kLater));
+  EXPECT_TRUE(may_send_file(kUser + 1, kLater));
+  for (const UniqueFd& each : theirs) read(each);
+  EXPECT_TRUE(may_send_file(kUser, kLater));
+  for (const ForeignSocket& each : ours) ASSERT_EQ(::send(each.get(), "", 1, 0), 1);
+  EXPECT_TRUE(may_send_file(kUser, kLater)) << "rings have no descriptors";
+  for (size_t i = 0; i < files.size(); ++i) files[i].hang_up(ours[i], kUser);
+}
+
+TEST_F(UnreadFilesTest, OfAChannelCountOnce) {
+  for (size_t i = 1; i < kMaxUnreadOfUser; ++i) leave_unread(kUser);
+  SentFiles files;
+  ForeignSocket ours = send_file(files, kUser);
+  files.send(ours, kUser, kNow);
+  ASSERT_FALSE(may_send_file(kUser, kLater));
+  files.hang_up(ours, kUser);
+  EXPECT_FALSE(may_send_file(kUser, kLater));
+  theirs.pop_back();
+  EXPECT_TRUE(may_send_file(kUser, kLater));
+}
+
 TEST_F(UnreadFilesTest, ThatWereReadLeaveNoDescriptor) {
-  auto ends = control::make_socket_pair();
-  ASSERT_TRUE(ends);
+  SentFiles files;
+  ForeignSocket ours = send_file(files, kUser);
+  read(theirs[0]);
   const size_t before = test::open_descriptors();
-  ForeignSocket ours(std::move(ends->ours));
-  hang_up_unread(ours, kUser);
+  files.hang_up(ours, kUser);
   test::await_discards();
   EXPECT_EQ(test::open_descriptors(), before - 1);
 }
