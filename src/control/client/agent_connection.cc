@@ -23,6 +23,9 @@ namespace {
 
 // How long a receive waits in the kernel, which saves the system call of waiting in poll(2).
 constexpr auto kReceiveTimeout = std::chrono::seconds(1);
+// How long a reply waits for free descriptors, and how often these are tried.
+constexpr Duration kPatienceForDescriptors = std::chrono::milliseconds(100);
+constexpr Duration kDescriptorInterval = std::chrono::milliseconds(10);
 
 constexpr Duration kLookInterval = std::chrono::milliseconds(50);
 constexpr Duration kStartInterval = std::chrono::milliseconds(500);
@@ -195,25 +198,45 @@ AdminResult<std::vector<UniqueFd>> AgentConnection::exchange(const protocol::Mes
     if (sent.error().code != EAGAIN) return lose(sent.error().code);
     if (!wait(POLLOUT)) return timed_out();
   }
+  TimePoint descriptors_by = kNever;
   for (;;) {
     alignas(protocol::MessageHeader) std::byte buffer[protocol::kMaxAgentMessageBytes];
     const bool may_wait = MonotonicClock::now() + kReceiveTimeout < std::min(deadline, silence.due());
-    auto received =
-        may_wait ? wait_for_message(socket_.get(), buffer) : receive_message(socket_.get(), buffer);
+    auto received = may_wait ? wait_to_peek(socket_.get(), buffer) : peek_message(socket_.get(), buffer);
     if (!received) {
       if (received.error().code != EAGAIN) return lose(received.error().code);
       if (!may_wait && !wait(POLLIN)) return timed_out();
       continue;
     }
     if (received->bytes == 0) return lose(ECONNRESET);
-    if (received->lost_fds) return lose(EMFILE);
-    if (received->truncated) return lose(EPROTO);
+    if (received->lost_fds) {
+      const TimePoint now = MonotonicClock::now();
+      descriptors_by = std::min(descriptors_by, now + kPatienceForDescriptors);
+      if (now < descriptors_by) {
+        std::this_thread::sleep_for(kDescriptorInterval);
+        continue;
+      }
+    }
+    // Removes the message. Its descriptors stay open, as `received` has copies.
+    std::byte none[1];
+    [[maybe_unused]] const auto removed = receive_message(socket_.get(), none, 0);
+    if (received->truncated && !received->lost_fds) return lose(EPROTO);
     const auto answers = judge(ConstBytes(buffer, received->bytes), header, reply);
     if (!answers) return tl::unexpected(answers.error());
     if (!*answers) continue;
+    if (received->lost_fds) return refuse_without_descriptors(header);
     std::memcpy(reply.bytes.data(), buffer, received->bytes);
     return std::move(received->fds);
   }
+}
+
+// Any user can use up the descriptors of a program that accepts connections. The agent is still there, but
+// keeps what it has given: so a slot that this process does not know ends the connection.
+tl::unexpected<AdminError> AgentConnection::refuse_without_descriptors(
+    const protocol::MessageHeader& request) {
+  const auto is = [&](protocol::MessageType type) { return request.type == static_cast<uint16_t>(type); };
+  if (is(protocol::MessageType::kHello) || is(protocol::MessageType::kTakeSlot)) return lose(EMFILE);
+  return tl::unexpected(AdminError{EMFILE, std::strerror(EMFILE)});
 }
 
 AdminError AgentDialer::error_of(int code) const {

@@ -58,8 +58,8 @@ class AgentConnection {
   }
 
   // Returns whether the connection is closed, so that all further calls fail. A call closes the connection if
-  // the agent has ended or broken the protocol, or if this process may open no more descriptors. abandon()
-  // closes it as well.
+  // the agent has ended or broken the protocol. kHello and kTakeSlot also close it if this process may open
+  // no descriptors for the reply. abandon() closes it as well.
   bool lost() const { return lost_; }
   // Returns the protocol version in use on this connection.
   uint16_t version() const { return version_; }
@@ -85,6 +85,7 @@ class AgentConnection {
   // Adopts the protocol version of the agent's reply to kHello, if it is older and known to this side.
   void consider_version_of(const protocol::MessageHeader& answer);
   tl::unexpected<AdminError> lose(int code);
+  tl::unexpected<AdminError> refuse_without_descriptors(const protocol::MessageHeader& request);
   tl::unexpected<AdminError> lose_to_stranger(uint16_t version);
 
   OwnFd socket_;

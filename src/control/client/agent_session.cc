@@ -14,6 +14,7 @@ namespace {
 constexpr uid_t kNoAgentYet = static_cast<uid_t>(-1);
 // Intervals between attempts to reach the next agent, and to start one.
 constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
+constexpr Duration kEventPause = std::chrono::milliseconds(100);
 constexpr Duration kLongestRetry = std::chrono::seconds(1);
 constexpr Duration kLongestRetryWithTakeoverState = kSurvivorWait / 6;
 constexpr Duration kStartRetry = std::chrono::seconds(1);
@@ -138,8 +139,13 @@ void AgentSession::receive_events() {
   events_.settle();
   while (events_) {
     std::byte buffer[protocol::kMaxEventBytes];
-    auto received = receive_message(events_.get(), buffer);
-    if (!received && received.error().code == EAGAIN) return;
+    auto received = peek_message(events_.get(), buffer);
+    if (!received && received.error().code == EAGAIN) return resume_events();
+    if (received && received->lost_fds) return pause_events();
+    // Removes the message. Its descriptors stay open: `received` has copies.
+    std::byte none[1];
+    if (received) [[maybe_unused]]
+      const auto removed = receive_message(events_.get(), none, 0);
     if (received && !received->truncated) {
       const ConstBytes message(buffer, received->bytes);
       const auto header = protocol::read_as<protocol::MessageHeader>(message);
@@ -152,6 +158,21 @@ void AgentSession::receive_events() {
     retry_ = kFirstRetry;
     next_start_ = MonotonicClock::now() + grace_for_next(agent_uid_);
   }
+}
+
+// The process may open no more descriptors, and an event brings one. Any user can bring that about, by
+// connections to a program that accepts them, and then cause such an event. The event waits in the socket.
+void AgentSession::pause_events() {
+  if (!std::exchange(are_events_paused_, true) && poll_set_.is_ours()) {
+    plain_epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
+  }
+  set_timer(kEventPause);
+}
+
+void AgentSession::resume_events() {
+  if (!std::exchange(are_events_paused_, false) || !poll_set_.is_ours()) return;
+  epoll_event interest{EPOLLIN, {.fd = events_.get()}};
+  plain_epoll_ctl(poll_set_.get(), EPOLL_CTL_ADD, events_.get(), &interest);
 }
 
 void AgentSession::watch_events(UniqueFd socket) {
@@ -169,6 +190,7 @@ void AgentSession::forget_events() {
     plain_epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, events_.get(), nullptr);
   }
   events_.reset();
+  are_events_paused_ = false;
 }
 
 void AgentSession::seek_agent() {

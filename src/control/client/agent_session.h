@@ -195,8 +195,10 @@ class AgentSession {
   bool needs_agent() const;                                                 // REQUIRES: in a turn
   void seek_agent();
   bool may_start_now();
-  // REQUIRES for all four: event_mutex_ is held
+  // REQUIRES for all six: event_mutex_ is held
   void receive_events();
+  void pause_events();
+  void resume_events();
   void watch_events(UniqueFd socket);
   void forget_events();
   void set_timer(Duration delay);
@@ -213,9 +215,10 @@ class AgentSession {
   std::optional<AgentConnection> connection_;
   uint64_t capabilities_ = 0;
   OwnFd takeover_state_;
-  uid_t takeover_state_of_;  // the user of the agent that sent it
-  OwnFd poll_set_;           // of events_ and timer_
-  uid_t agent_uid_;          // written under both locks
+  uid_t takeover_state_of_;         // the user of the agent that sent it
+  OwnFd poll_set_;                  // of events_ and timer_
+  bool are_events_paused_ = false;  // events_ is not in poll_set_; under event_mutex_
+  uid_t agent_uid_;                 // written under both locks
 
   std::mutex event_mutex_;  // taken after turn_mutex_
   OwnFd events_;            // the event socket; reports the agent's end first

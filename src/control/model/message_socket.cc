@@ -91,6 +91,10 @@ Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds) {
   return receive(socket, buffer, max_fds, 0);
 }
 
+Result<Received> wait_to_peek(int socket, Bytes buffer, size_t max_fds) {
+  return receive(socket, buffer, max_fds, MSG_PEEK);
+}
+
 bool wait_until_ready(int fd, short events, TimePoint deadline) {
   for (;;) {
     const Duration left = deadline - MonotonicClock::now();

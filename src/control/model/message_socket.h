@@ -48,6 +48,9 @@ Result<Received> peek_message(int socket, Bytes buffer, size_t max_fds = protoco
 // receive timeout (SO_RCVTIMEO), EAGAIN after that time.
 Result<Received> wait_for_message(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
 
+// Like wait_for_message(), but leaves the message in the socket, as peek_message() does.
+Result<Received> wait_to_peek(int socket, Bytes buffer, size_t max_fds = protocol::kMaxMessageFds);
+
 // Waits until poll(2) reports one of `events`, an error or a hang-up, and returns true. Returns false at the
 // deadline.
 bool wait_until_ready(int fd, short events, TimePoint deadline);

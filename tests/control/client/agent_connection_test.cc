@@ -3,12 +3,17 @@
 
 #include <cerrno>
 #include <chrono>
+#include <mutex>
+#include <optional>
+#include <utility>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "control/client/fake_agent.h"
+#include "control/client/no_descriptors.h"
 #include "control/client/too_many_in_flight.h"
 
 namespace verbena::control {
@@ -164,6 +169,35 @@ TEST(AgentConnection, LivesOnWhenNoDescriptorCanBeSent) {
   }
   EXPECT_FALSE(connection.lost());
   EXPECT_EQ(open_domain(), 0);
+}
+
+TEST(AgentConnection, LivesOnWhenAReplysDescriptorCannotBeOpened) {
+  std::mutex mutex;
+  std::optional<test::NoDescriptors> none;
+  bool is_first = true;
+  FakeAgent agent([&](const FakeAgent::Request& request) {
+    if (request.type() == MessageType::kHello) return FakeAgent::greet(request, kOwn);
+    FakeAgent::Answer answer = FakeAgent::say(protocol::PlainReply{FakeAgent::header(request, kOwn)});
+    // When the agent, a thread of the test, closes its copy, that frees no number below the limit.
+    answer.fds.emplace_back(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 2 * test::NoDescriptors::kFew));
+    const std::lock_guard lock(mutex);
+    if (std::exchange(is_first, false)) none.emplace();
+    return answer;
+  });
+  AgentConnection connection = agent.connection();
+  ASSERT_TRUE(connection.say_hello({}, soon()));
+  const auto get_links = [&] {
+    const auto links =
+        connection.call<protocol::PlainReply>(MessageType::kGetLinks, protocol::GetLinksRequest{}, 1, soon());
+    return links ? 0 : links.error().code;
+  };
+  EXPECT_EQ(get_links(), EMFILE);
+  EXPECT_FALSE(connection.lost());
+  {
+    const std::lock_guard lock(mutex);
+    none.reset();
+  }
+  EXPECT_EQ(get_links(), 0);
 }
 
 TEST(AgentConnection, LivesOnWhenARequestIsNotKnownThere) {

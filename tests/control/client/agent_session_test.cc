@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "control/client/fake_host.h"
+#include "control/client/no_descriptors.h"
 
 namespace verbena::control {
 namespace {
@@ -483,6 +484,33 @@ TEST_F(AgentSessionTest, WhatTheAgentSaysIsHeard) {
   session->attend();
   EXPECT_THAT(listener.types, ElementsAre(static_cast<uint16_t>(MessageType::kPeer)));
   EXPECT_EQ(session->generation(), 1u);
+}
+
+// Any user can use up the descriptors of a program that accepts connections, and cause such an event.
+TEST_F(AgentSessionTest, AnEventWithADescriptorWaitsUntilOneCanBeOpened) {
+  FakeAgent& agent = host.run(agree);
+  Listener listener;
+  const auto session = this->session(kPatient, &listener);
+  ASSERT_EQ(call(*session), 0);
+  protocol::PeerMessage message{};
+  message.header = protocol::request_header(MessageType::kPeer, 1);
+  const int file = STDIN_FILENO;
+  agent.send_event(protocol::bytes_of(message), {&file, 1});
+  pollfd news{session->event_fd(), POLLIN, 0};
+  {
+    const test::NoDescriptors now;
+    session->attend();
+    EXPECT_THAT(listener.types, IsEmpty());
+    EXPECT_EQ(::poll(&news, 1, 0), 0) << "the thread does not spin";
+    EXPECT_EQ(::poll(&news, 1, 10'000), 1) << "it looks again later";
+    session->attend();
+    EXPECT_THAT(listener.types, IsEmpty());
+  }
+  session->attend();
+  EXPECT_THAT(listener.types, ElementsAre(static_cast<uint16_t>(MessageType::kPeer)));
+  EXPECT_EQ(session->generation(), 1u);
+  agent.send_event(protocol::bytes_of(message));
+  EXPECT_EQ(::poll(&news, 1, 10'000), 1) << "later events are heard";
 }
 
 TEST_F(AgentSessionTest, AnAgentThatTalksNonsenseCountsAsDead) {

@@ -165,8 +165,18 @@ Result<std::unique_ptr<UdpPort>> UdpPort::create(UniqueFd receive_socket, const 
   }
 }
 
+namespace {
+
+// Opens a socket that never becomes readable.
+UniqueFd open_silent() {
+  return UniqueFd(plain_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
 ForwardedReceiver::ForwardedReceiver(UniqueFd socket, uint16_t port, uint32_t slot, PortCounters& counters)
     : socket_(std::move(socket)),
+      silent_(open_silent()),
       splitter_(port, slot, counters),
       batch_(sizeof(ForwardedDatagram) + protocol::kMaxForwardedBytes) {}
 
@@ -190,9 +200,10 @@ int64_t ForwardedReceiver::take(PacketHandler& handler, ConstBytes message) {
 // sleeps for it would not sleep. So another socket, which never becomes readable, takes its descriptor
 // number.
 void ForwardedReceiver::become_deaf() {
-  log_warning("the agent hands over no more packets: nothing arrives by the wire");
-  const UniqueFd silent(plain_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (silent) socket_.become(silent);
+  if (!std::exchange(is_deaf_, true))
+    log_warning("the agent hands over no more packets: nothing arrives by the wire");
+  if (!silent_) silent_ = open_silent();
+  if (silent_) socket_.become(silent_.take());
 }
 
 Result<std::unique_ptr<Port>> make_forwarded_port(UniqueFd socket, const UdpPortOptions& options) {

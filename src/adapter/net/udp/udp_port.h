@@ -80,6 +80,8 @@ class ForwardedReceiver {
   void become_deaf();
 
   OwnFd socket_;
+  OwnFd silent_;  // for become_deaf(), which must not need a new descriptor
+  bool is_deaf_ = false;
   DatagramSplitter splitter_;
   ReadAhead ahead_;
   DatagramBatch batch_;
